@@ -1,0 +1,89 @@
+"""Settings of the parts that all pipelines share. Sizes are said in what they count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from rollick.config.base import Settings, plugin
+
+DType = Literal["float32", "bfloat16", "float16", "float64"]
+
+
+class ModelSettings(Settings):
+    path: str
+    """A Hugging Face folder, or a hub name where there is a network."""
+    revision: str | None = None
+    tokenizer: str | None = None
+    """Folder of the tokenizer when it is not the model's."""
+    chat_template: str | None = None
+    """A Jinja template file that replaces the tokenizer's own."""
+    dtype: DType = "float32"
+    """Of the computation. Master weights and optimiser state are always float32 (float64 when this is)."""
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    trust_remote_code: bool = False
+
+
+class DatasetSettings(Settings):
+    path: str
+    """A .jsonl, .json, .parquet or .csv file, a folder saved by `datasets`, or a hub name where there is a network."""
+    split: str | None = None
+    limit: PositiveInt | None = None
+    """Use only the first rows."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Rename columns: `{ground_truth: answer}` reads ground_truth from the column `answer`."""
+
+
+class SamplingSettings(Settings):
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)
+    min_p: float = Field(0.0, ge=0, lt=1)
+    stop: tuple[str, ...] = ()
+
+
+class ScheduleSettings(Settings):
+    """The learning rate of update u = 1, 2, …: peak · min(1, u / warmup) and then the decay to `min_ratio`."""
+
+    kind: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_updates: int = Field(0, ge=0)
+    min_ratio: float = Field(0.0, ge=0, le=1)
+
+
+class TrainerSettings(Settings):
+    backend: Literal["fsdp"] = "fsdp"
+    learning_rate: PositiveFloat = 1e-6
+    schedule: ScheduleSettings = ScheduleSettings()
+    weight_decay: float = Field(0.0, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: PositiveFloat = 1e-8
+    max_grad_norm: PositiveFloat | None = 1.0
+    samples_per_update: PositiveInt | None = None
+    """Rows per optimiser update; left out, all rows of a step make one update (RL)."""
+    tokens_per_micro_batch: PositiveInt = 8192
+    packing: Literal["auto", "packed", "padded"] = "auto"
+    """packed: rows end to end, isolated by position ids; padded: rows of similar length side by side."""
+    activation_checkpointing: bool = False
+    cpu_offload: bool = False
+
+
+class CheckpointSettings(Settings):
+    every: PositiveInt | None = None
+    """Steps; left out, only at the end and on Ctrl-C."""
+    keep_last: PositiveInt = 2
+
+
+class JobSettings(Settings):
+    """Keys of every job file, whatever its pipeline."""
+
+    pipeline: str
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    seed: int = Field(0, ge=0)
+    output_dir: Path = Path("runs")
+    """The run directory is `<output_dir>/<name>`."""
+    model: ModelSettings
+    trainer: TrainerSettings = TrainerSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    trackers: list[plugin("trackers")] = Field(default_factory=list)  # type: ignore[valid-type]

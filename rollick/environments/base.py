@@ -1,0 +1,49 @@
+"""The Environment contract. A dataset with a grader is the one-turn environment; RLVR is agentic RL of one turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rollick.data.records import Message, Task
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the policy sees next: messages to append to the conversation (the whole prompt after `reset`).
+
+    A plain string instead of messages is raw text for models without a chat template.
+    """
+
+    messages: list[Message] | str
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The Gymnasium five-tuple, with messages as the observation."""
+
+    observation: Observation
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class Environment(Protocol):
+    """One episode at a time. `step` gets the text of the policy's turn."""
+
+    def reset(self, task: Task, seed: int) -> Observation: ...
+
+    def step(self, action: str) -> StepResult: ...
+
+    def close(self) -> None: ...
+
+
+class TaskSource(Protocol):
+    """Where tasks come from: finite and indexable, so that a sampler can shuffle it and resume inside it."""
+
+    name: str
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Task: ...
