@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
@@ -54,7 +55,7 @@ def plugin_kinds(family: str) -> list[str]:
     kinds = []
     for info in pkgutil.iter_modules(package.__path__):
         spec = info.module_finder.find_spec(info.name, None)  # type: ignore[call-arg]
-        if spec and spec.origin and "\nclass Options(" in open(spec.origin, encoding="utf-8").read():
+        if spec and spec.origin and "\nclass Options(" in Path(spec.origin).read_text(encoding="utf-8"):
             kinds.append(info.name)
     return sorted(kinds)
 
@@ -65,8 +66,10 @@ def plugin(family: str) -> Any:
     def read(value: Any) -> Any:
         if isinstance(value, PluginSettings):
             return value
+        if isinstance(value, str):
+            value = {"kind": value}
         if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-            raise ValueError("needs a mapping with 'kind'")
+            raise ValueError("needs a mapping with 'kind', or the kind alone")
         return load_plugin(family, value["kind"]).model_validate(value)
 
     return Annotated[SerializeAsAny[PluginSettings], BeforeValidator(read)]

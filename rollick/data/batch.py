@@ -37,7 +37,7 @@ class Batch:
             raise ValueError("a batch needs at least one sample")
         groups: dict[str, int] = {}
         lengths = torch.tensor([len(s) for s in samples])
-        join = lambda name: torch.from_numpy(np.concatenate([getattr(s, name) for s in samples]))  # noqa: E731
+        join = lambda name: torch.from_numpy(np.concatenate([getattr(s, name) for s in samples]))
         names = ("token_ids", "loss_mask", "behaviour_logprobs", "kept_logmass", "versions")
         tokens = TensorDict({name: join(name) for name in names}, batch_size=[int(lengths.sum())])
         rows = TensorDict(

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
+from rollick.config.base import PluginSettings
+from rollick.config.job import ModelSettings
 from rollick.data.records import Completion
 
 
@@ -109,3 +111,22 @@ def generate(engine: Engine, requests: Sequence[GenerationRequest]) -> list[Comp
     while len(ready) < len(requests):
         ready.update(engine.poll())
     return [ready[request.id] for request in requests]
+
+
+@dataclass(frozen=True)
+class EngineContext:
+    """What an engine is built from. `tokenizer` serves stop strings only; `eos_token_ids` end every answer
+    (all of the model's, not the tokenizer's one); `max_length` is the longest prompt + answer of this job."""
+
+    model: ModelSettings
+    tokenizer: Any
+    eos_token_ids: tuple[int, ...]
+    max_length: int
+    device: str
+
+
+class EngineOptions(PluginSettings):
+    """Base of every engine's `Options` (one engine = one file in this folder)."""
+
+    def build(self, context: EngineContext) -> Engine:
+        raise NotImplementedError(f"{type(self).__module__} must define build")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pydantic import Field
+
+from rollick.config.base import PluginSettings, plugin
 from rollick.data.records import Message, Task
 
 
@@ -47,3 +50,26 @@ class TaskSource(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Task: ...
+
+
+class EnvironmentOptions(PluginSettings):
+    """Base of every environment's `Options` (one environment = one file in this folder)."""
+
+    name: str | None = None
+    """The domain of its tasks, in metrics and samples; left out, the kind."""
+    weight: float = Field(1.0, gt=0)
+    """Share of each step's prompts, relative to the other environments."""
+    rewards: list[plugin("rewards")] = Field(default_factory=list)  # type: ignore[valid-type]
+    """Graders of finished episodes; their weighted sum is added to the environment's own turn rewards."""
+
+    @property
+    def domain(self) -> str:
+        return self.name or self.kind
+
+    def tasks(self) -> TaskSource:
+        """Load the tasks. Raises DataError naming file, row and column."""
+        raise NotImplementedError(f"{type(self).__module__} must define tasks")
+
+    def environment(self) -> Environment:
+        """A fresh environment for one episode."""
+        raise NotImplementedError(f"{type(self).__module__} must define environment")

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pydantic import Field
+
+from rollick.config.base import PluginSettings
 from rollick.data.records import Episode
 
 
@@ -40,3 +43,18 @@ class Reward(Protocol):
     name: str
 
     def score(self, episode: Episode) -> Verdict: ...
+
+
+class RewardOptions(PluginSettings):
+    """Base of every reward's `Options` (one reward = one file in this folder)."""
+
+    name: str | None = None
+    """Label in metrics and parts; left out, the kind."""
+    weight: float = Field(1.0, allow_inf_nan=False)
+
+    @property
+    def label(self) -> str:
+        return self.name or self.kind
+
+    def build(self) -> Reward:
+        raise NotImplementedError(f"{type(self).__module__} must define build")
