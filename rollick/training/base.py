@@ -55,8 +55,11 @@ class Loss(Protocol):
     """A picklable callable. `live` is the micro-batch restricted to live tokens: `live.tokens` has batch size
     [M] and `live.row_index()` gives each live token's row."""
 
-    needs_entropy: bool
-    temperature: float
+    @property
+    def needs_entropy(self) -> bool: ...
+
+    @property
+    def temperature(self) -> float: ...
 
     def __call__(self, outputs: TokenOutputs, live: Batch, totals: Totals) -> LossOutput: ...
 

@@ -1,0 +1,25 @@
+"""Importance ratios that neither overflow nor hide NaN."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MAX_LOG_RATIO = 20.0
+"""exp(20) = 4.9e8 stays finite in float32 through products and squares. A log-ratio beyond it gets this value and
+no gradient; within it the guard changes no bit."""
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half-precision values as float32 (exp(20) overflows float16); others unchanged."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def guarded_exp(log_ratio: Tensor) -> Tensor:
+    """exp of the log-ratio clamped to ±MAX_LOG_RATIO. NaN stays NaN."""
+    return at_least_float32(log_ratio).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def importance_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
+    """[M]: π_θ/π_old of each sampled token."""
+    return guarded_exp(at_least_float32(logprobs) - at_least_float32(old_logprobs))
