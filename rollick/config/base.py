@@ -5,16 +5,41 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationInfo, field_validator
 
 
 class Settings(BaseModel):
     """Frozen, strict about names, loose about nothing: an unknown key is an error, 1e-6 is a float."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """pydantic would read `true` as 1, and YAML reads `on`, `yes` and `off` as true and false."""
+        if isinstance(value, bool) and info.field_name:
+            types = _leaf_types(cls.model_fields[info.field_name].annotation)
+            if bool not in types and types & {int, float}:
+                raise ValueError("needs a number, not yes/no")
+        return value
+
+
+def _leaf_types(annotation: Any) -> set[Any]:
+    arguments = get_args(annotation)
+    return set().union(*(_leaf_types(a) for a in arguments)) if arguments else {annotation}
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant, if any is close enough."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return near[0] if near else None
 
 
 class PluginSettings(Settings):
@@ -31,8 +56,8 @@ def load_plugin(family: str, kind: str) -> type[PluginSettings]:
     """
     names = plugin_kinds(family)
     if "." not in kind and kind not in names:
-        near = difflib.get_close_matches(kind, names, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        near = nearest(kind, names)
+        hint = f"; did you mean '{near}'?" if near else ""
         raise ValueError(
             f"unknown kind '{kind}'{hint} (known: {', '.join(names)}, or the import path of your own module)"
         )
@@ -60,16 +85,35 @@ def plugin_kinds(family: str) -> list[str]:
     return sorted(kinds)
 
 
-def plugin(family: str) -> Any:
+@dataclass(frozen=True)
+class PluginField:
+    """Marks a field whose settings class depends on its `kind` (found in the field's metadata)."""
+
+    family: str
+    default_kind: str | None = None
+
+    def options(self, value: Any) -> type[PluginSettings]:
+        """The settings class for a raw value of this field. Raises ValueError when it names none."""
+        return load_plugin(self.family, self.expand(value)["kind"])
+
+    def expand(self, value: Any) -> dict[str, Any]:
+        """`math` is short for `{kind: math}`; the default kind may be left out."""
+        if isinstance(value, str):
+            return {"kind": value}
+        if isinstance(value, dict) and self.default_kind:
+            value = {"kind": self.default_kind, **value}
+        if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+            raise ValueError("needs a mapping with 'kind', or the kind alone")
+        return value
+
+
+def plugin(family: str, default_kind: str | None = None) -> Any:
     """The field type of one plug-in's settings: `engine: plugin("engines")`."""
+    field = PluginField(family, default_kind)
 
     def read(value: Any) -> Any:
         if isinstance(value, PluginSettings):
             return value
-        if isinstance(value, str):
-            value = {"kind": value}
-        if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-            raise ValueError("needs a mapping with 'kind', or the kind alone")
-        return load_plugin(family, value["kind"]).model_validate(value)
+        return field.options(value).model_validate(field.expand(value))
 
-    return Annotated[SerializeAsAny[PluginSettings], BeforeValidator(read)]
+    return Annotated[SerializeAsAny[PluginSettings], BeforeValidator(read), field]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -75,6 +76,13 @@ class CheckpointSettings(Settings):
     keep_last: PositiveInt = 2
 
 
+class LoggingSettings(Settings):
+    sample_groups: int = Field(4, ge=0)
+    """Groups of each step whose samples are written to `samples/`; 0 writes none."""
+    sample_every: PositiveInt = 1
+    """Steps from one file of samples to the next."""
+
+
 class JobSettings(Settings):
     """Keys of every job file, whatever its pipeline."""
 
@@ -86,4 +94,43 @@ class JobSettings(Settings):
     model: ModelSettings
     trainer: TrainerSettings = TrainerSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
+    logging: LoggingSettings = LoggingSettings()
     trackers: list[plugin("trackers")] = Field(default_factory=list)  # type: ignore[valid-type]
+    """Where metrics go besides `metrics.jsonl`: `tensorboard`, or `{kind: …, required: true}`."""
+
+    def problems(self) -> list[str]:
+        """Relations between settings that no single field can check; every violation, with its numbers."""
+        return []
+
+    def unused(self) -> dict[str, str]:
+        """Options that the rest of the job leaves without effect, and why; writing one is an error."""
+        return {}
+
+
+def context_problems(model: ModelSettings, needed: int, parts: str) -> list[str]:
+    """`needed` tokens against the model's context, where its config can be read without loading anything."""
+    limit = model_context(model)
+    if limit is None or needed <= limit:
+        return []
+    return [f"{parts} = {needed} tokens do not fit the {limit} tokens of context of {model.path}; lower one of them"]
+
+
+def model_context(model: ModelSettings) -> int | None:
+    """Positions a local Hugging Face folder declares; None for a hub name or a config that does not say."""
+    try:
+        config = json.loads((Path(model.path).expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # loading the model says precisely what is wrong with the folder
+    for section in (config, config.get("text_config") or {}):
+        if isinstance(section.get("max_position_embeddings"), int):
+            return int(section["max_position_embeddings"])
+    return None
+
+
+def warmup_problems(schedule: ScheduleSettings, planned_updates: int, parts: str) -> list[str]:
+    if schedule.warmup_updates <= planned_updates:
+        return []
+    return [
+        f"trainer.schedule.warmup_updates = {schedule.warmup_updates} is more than the {planned_updates} updates "
+        f"of this job ({parts}); the learning rate would never reach its peak"
+    ]

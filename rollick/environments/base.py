@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pydantic import Field
 
@@ -51,9 +51,17 @@ class TaskSource(Protocol):
 
     def __getitem__(self, index: int) -> Task: ...
 
+    def where(self, index: int) -> str:
+        """The place of a task for people: file and line where there is one."""
+
 
 class EnvironmentOptions(PluginSettings):
     """Base of every environment's `Options` (one environment = one file in this folder)."""
+
+    pays_rewards: ClassVar[bool] = False
+    """True where `step` returns rewards of its own, so that a job needs no graders beside it."""
+    runs_inline: ClassVar[bool] = False
+    """True where every call returns at once. All others run in threads: one that hangs costs its episode only."""
 
     name: str | None = None
     """The domain of its tasks, in metrics and samples; left out, the kind."""

@@ -1,0 +1,5 @@
+from rollick.rewards.base import RewardOptions
+
+
+class Options(RewardOptions):
+    pattern: str = ".*"
