@@ -84,7 +84,7 @@ class Tally:
         return cls(**{**state, "states": Counter(state["states"])})
 
     def counters(self) -> dict[str, int]:
-        final = {state: self.states[state] for state in FINAL_STATES}
+        final: dict[str, int] = {state: self.states[state] for state in FINAL_STATES}
         in_flight = sum(count for state, count in self.states.items() if state not in FINAL_STATES)
         return {
             "started": self.started,
@@ -97,7 +97,11 @@ class Tally:
 
 def event_log(write: Callable[[str], object]) -> Callable[[Transition], None]:
     """A recorder for the scheduler that hands one JSON line per transition to `write`."""
-    return lambda transition: write(transition.to_json() + "\n") and None
+
+    def record(transition: Transition) -> None:
+        write(transition.to_json() + "\n")
+
+    return record
 
 
 def replay(lines: Iterable[str]) -> Tally:
