@@ -52,3 +52,40 @@ def compact(keys: Tensor) -> tuple[Tensor, int]:
     """
     unique, index = torch.unique(keys, return_inverse=True)
     return index, len(unique)
+
+
+def segment_ends(segments: Tensor) -> Tensor:
+    """bool[M]: the last token of each contiguous run of one segment. [0, 0, 2] → [False, True, True]"""
+    ends = torch.ones_like(segments, dtype=torch.bool)
+    ends[:-1] = segments[1:] != segments[:-1]
+    return ends
+
+
+def next_in_segment(values: Tensor, segments: Tensor) -> Tensor:
+    """[M]: the value of the next token of the same segment; 0 after the last.
+
+    values [1, 2, 4], segments [0, 0, 2] → [2, 0, 0]
+    """
+    shifted = torch.nn.functional.pad(values[1:], (0, 1))[: len(values)]
+    return torch.where(segment_ends(segments), 0.0, shifted)
+
+
+def reverse_scan(values: Tensor, decay: Tensor | float, segments: Tensor) -> Tensor:
+    """[M]: y_t = x_t + d_t · y_{t+1} inside each contiguous segment, from its last token backwards.
+
+    `decay` is a number or [M]; abs(decay) ≤ 1 keeps it stable for any length. Done by doubling: after k rounds each
+    y covers 2^k tokens, so a row of 4096 tokens takes 12 rounds whatever the number of rows. NaN stays in its row.
+
+    values [1, 2, 4], decay 0.5, segments [0, 0, 1] → [2, 2, 4]
+    """
+    if len(values) == 0:
+        return values
+    decay = torch.as_tensor(decay, dtype=values.dtype, device=values.device).expand_as(values)
+    weight = torch.where(segment_ends(segments), 0.0, decay)
+    longest, span = int(torch.bincount(segments).max()), 1
+    while span < longest:
+        later = torch.nn.functional.pad(values[span:], (0, span))
+        values = values + torch.where(weight != 0, weight * later, 0.0)
+        weight = weight * torch.nn.functional.pad(weight[span:], (0, span))
+        span *= 2
+    return values
