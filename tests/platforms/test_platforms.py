@@ -23,7 +23,7 @@ def test_unknown_and_absent_devices_are_named():
     with pytest.raises(ConfigError, match="unknown kind 'tpu'"):
         select_platform("tpu:0")
     if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="device 'cuda:3': torch .* finds no cuda device"):
+        with pytest.raises(ConfigError, match=r"device 'cuda:3': torch .* finds no cuda device"):
             select_platform("cuda:3")
 
 
