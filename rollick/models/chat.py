@@ -116,7 +116,7 @@ def conversation_rows(
     case) all answers share one row; where it rewrites history (say, drops the reasoning of earlier turns) each
     rewritten context starts a row of its own. Trained is everything behind the generation prompt up to and with
     the end token; or, where the template has `{% generation %}` markers, what they enclose, with the end token
-    that follows. Raises DataError when the template cannot be split.
+    that follows (markers cannot place a boundary inside a token; such a turn is split by the first rule). Raises DataError when the template cannot be split.
     """
     rows: list[TokenRow] = []
     for index in trained:
@@ -179,10 +179,11 @@ def _split_turn(tokenizer: PreTrainedTokenizerBase, messages: list[Message], too
     if len(messages) < 2:
         raise DataError("the conversation starts with an assistant turn; an answer needs a message before it")
     context = _rendered(tokenizer, messages[:-1], tools, generation_prompt=True)
-    if GENERATION_MARKER.search(tokenizer.get_chat_template(None, tools)):
-        return _split_by_markers(tokenizer, messages, tools, context[1])
     whole = _rendered(tokenizer, messages, tools)
     tail = _continuation(tokenizer, context, whole)
+    straddled = tail is not None and context[1] + tail != whole[1]  # markers are in terms of `whole`
+    if GENERATION_MARKER.search(tokenizer.get_chat_template(None, tools)) and not straddled:
+        return _split_by_markers(tokenizer, messages, tools, context[1])
     if tail is None:
         raise DataError(
             f"the chat template cannot be split at message {len(messages)}: behind the conversation before it the "

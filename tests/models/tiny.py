@@ -32,6 +32,7 @@ CORPUS = (
     "What is 1+2? The answer is 3.",
     "user assistant system question answer",
     "the sum of two numbers is a number",
+    *["one\n\n\n\ntwo"] * 20,  # line ends merge, as in real vocabularies
     *(f"{a}+{b}={a + b}" for a in range(10) for b in range(10)),
 )
 
