@@ -1,0 +1,109 @@
+"""Progress for the person at the terminal: a table that grows by one row per step; plain lines in a pipe."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+WIDTH = 11
+ABSENT = "·"
+HEADER_EVERY = 25
+
+
+class ProgressConsole:
+    """Shows the chosen metrics of each step. `columns` are metric names; the last part of a name is its heading.
+
+    with ProgressConsole(total_steps=100, columns=["reward/mean", "loss"]) as console:
+        console.log(1, {"reward/mean": 0.25, "loss": -0.01})
+
+    step         mean       loss
+    1/100        0.25      -0.01
+    """
+
+    def __init__(self, total_steps: int, columns: Sequence[str], first_step: int = 0, console: Console | None = None):
+        self.console = console or Console()
+        self._total = total_steps
+        self._columns = list(columns)
+        self._rows = 0
+        self._first = first_step
+        self._started = time.monotonic()
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> ProgressConsole:
+        if self.console.is_terminal:
+            self._progress = Progress(
+                TextColumn("step {task.completed}/{task.total}"),
+                BarColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self._task = self._progress.add_task("steps", total=self._total, completed=self._first)
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress:
+            self._progress.stop()
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        """Print the step's row (on a terminal the bar below it moves on)."""
+        if self._progress:
+            self._progress.update(self._task, completed=step)
+            self._print_row(step, metrics)
+        else:
+            self._print_line(step, metrics)
+
+    def note(self, text: str) -> None:
+        """One line between the rows: an evaluation's result, a checkpoint written."""
+        self.console.print(Text(text), soft_wrap=True)
+
+    def _print_row(self, step: int, metrics: dict[str, float]) -> None:
+        if self._rows % HEADER_EVERY == 0:
+            heads = [name.rpartition("/")[2][: WIDTH - 1] for name in self._columns]
+            self.console.print(Text(_cells([_left("step"), *heads]), style="bold"), soft_wrap=True)
+        self._rows += 1
+        cells = [shorten(metrics.get(name)) for name in self._columns]
+        self.console.print(Text(_cells([_left(f"{step}/{self._total}"), *cells])), soft_wrap=True)
+
+    def _print_line(self, step: int, metrics: dict[str, float]) -> None:
+        shown = [f"{name}={shorten(metrics[name])}" for name in self._columns if name in metrics]
+        seconds = time.monotonic() - self._started
+        self.console.print(Text(f"step {step}/{self._total} {' '.join(shown)} ({seconds:.0f} s)"), soft_wrap=True)
+
+
+def shorten(value: float | None) -> str:
+    """Four significant digits: 0.4312, 1.25e-06, 12345."""
+    if value is None:
+        return ABSENT
+    return f"{value:.0f}" if abs(value) >= 1000 and abs(value) < 1e7 else f"{value:.4g}"
+
+
+def show_warnings() -> None:
+    """Send Rollick's own warnings to standard error, one line each."""
+    handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False, markup=False)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("rollick")
+    if not logger.handlers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+def _left(text: str) -> str:
+    return text.ljust(WIDTH)
+
+
+def _cells(cells: list[str]) -> str:
+    first, *rest = cells
+    return first + "".join(cell.rjust(WIDTH) for cell in rest)

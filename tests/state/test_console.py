@@ -1,0 +1,39 @@
+"""Progress in a pipe is plain lines; on a terminal a table."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from rollick.state.console import ProgressConsole, shorten
+
+
+def show(terminal, steps=2):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=40, color_system=None)
+    columns = ["reward/mean", "loss", "eval/accuracy"]
+    with ProgressConsole(total_steps=steps, columns=columns, console=console) as progress:
+        progress.note("[ok] started")
+        for step in range(1, steps + 1):
+            progress.log(step, {"reward/mean": 0.25, "loss": -0.012345678, "other": 1.0})
+    return out.getvalue()
+
+
+def test_pipe_gets_one_plain_line_per_step():
+    lines = show(terminal=False).splitlines()
+    assert lines[0] == "[ok] started"
+    assert lines[1].startswith("step 1/2 reward/mean=0.25 loss=-0.01235 (")
+    assert len(lines) == 3
+
+
+def test_terminal_gets_a_header_and_aligned_rows():
+    lines = [line.rpartition("\x1b[2K")[2] for line in show(terminal=True).splitlines()]
+    assert "step              mean       loss   accuracy" in lines
+    assert "1/2               0.25   -0.01235          ·" in lines
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "·"), (0.43123, "0.4312"), (1.25e-6, "1.25e-06"), (12345.0, "12345"), (-0.0, "-0")]
+)
+def test_numbers_are_short(value, text):
+    assert shorten(value) == text
