@@ -116,7 +116,9 @@ def conversation_rows(
     case) all answers share one row; where it rewrites history (say, drops the reasoning of earlier turns) each
     rewritten context starts a row of its own. Trained is everything behind the generation prompt up to and with
     the end token; or, where the template has `{% generation %}` markers, what they enclose, with the end token
-    that follows (markers cannot place a boundary inside a token; such a turn is split by the first rule). Raises DataError when the template cannot be split.
+    that follows (markers cannot place a boundary inside a token; such a turn is split by the first rule).
+
+    Raises DataError when the template cannot be split.
     """
     rows: list[TokenRow] = []
     for index in trained:

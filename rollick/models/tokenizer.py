@@ -6,13 +6,13 @@ happens to equal the pad token is never mistaken for padding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rollick.config.job import ModelSettings
 from rollick.errors import DataError
 from rollick.models.chat import turn_end_id
+from rollick.models.load import load_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -53,57 +53,47 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def end_token_ids(model_path: str | Path, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Every id that ends an answer, ascending: the union of generation config, model config, tokenizer, and the
-    token that the chat template writes after an assistant turn (a base model with a borrowed template declares
-    `<|endoftext|>` everywhere and yet learns to stop with `<|im_end|>`).
+def end_token_ids(settings: ModelSettings, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Every id that ends an answer, ascending: those that generation config, model config and tokenizer declare
+    (one id or several each), and the token that the chat template writes after an assistant turn (a base model
+    with a borrowed template declares `<|endoftext|>` everywhere and yet learns to stop with `<|im_end|>`).
 
     Raises DataError when there is no such token at all.
     """
-    config = _read_config(str(model_path))
+    config = load_config(settings)
     declared = (
         getattr(config, "eos_token_id", None),
         getattr(config.get_text_config(), "eos_token_id", None),
-        _generation_eos(str(model_path)),
+        _generation_eos(settings),
         tokenizer.eos_token_id,
         turn_end_id(tokenizer),
     )
-    ids = {token for entry in declared for token in _as_list(entry)}
+    ids = {
+        int(token)
+        for entry in declared
+        for token in (entry if isinstance(entry, list | tuple) else [entry])
+        if token is not None
+    }
     if not ids:
         raise DataError(
-            f"'{model_path}' names no end token (generation_config.json, config.json and the tokenizer have no "
-            "eos token), so no answer would ever end; set eos_token in tokenizer_config.json"
+            f"model.path: '{settings.path}' names no end token (generation_config.json, config.json and the tokenizer "
+            "have no eos token), so no answer would ever end; set eos_token in tokenizer_config.json"
         )
     return tuple(sorted(ids))
 
 
-def _as_list(entry: int | Sequence[int] | None) -> list[int]:
-    if entry is None:
-        return []
-    return [int(entry)] if isinstance(entry, int) else [int(token) for token in entry]
-
-
-def _generation_eos(model_path: str) -> int | list[int] | None:
+def _generation_eos(settings: ModelSettings) -> int | list[int] | None:
     from transformers import GenerationConfig
 
-    folder = Path(model_path)
+    folder = Path(settings.path)
     if folder.is_dir() and not (folder / "generation_config.json").is_file():
         return None
     try:
-        return GenerationConfig.from_pretrained(model_path).eos_token_id
+        return GenerationConfig.from_pretrained(settings.path, revision=settings.revision or "main").eos_token_id
     except (OSError, ValueError) as error:
-        if folder.is_dir():
-            raise DataError(f"'{folder / 'generation_config.json'}' cannot be read ({_first_line(error)})") from error
-        return None  # a hub model without one
-
-
-def _read_config(model_path: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(model_path, revision=revision, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise DataError(f"model.path: no config could be read from '{model_path}' ({_first_line(error)})") from error
+        if not folder.is_dir():
+            return None  # a hub model without one
+        raise DataError(f"model.path: cannot read '{folder}/generation_config.json' ({_first_line(error)})") from error
 
 
 def _check_folder(path: str, key: str) -> None:
@@ -117,8 +107,7 @@ def _check_folder(path: str, key: str) -> None:
 
 
 def _check_size(tokenizer: PreTrainedTokenizerBase, settings: ModelSettings) -> None:
-    config = _read_config(settings.path, settings.revision, settings.trust_remote_code)
-    rows = getattr(config.get_text_config(), "vocab_size", None)
+    rows = getattr(load_config(settings).get_text_config(), "vocab_size", None)
     if rows is not None and len(tokenizer) > rows:
         raise DataError(
             f"the tokenizer of '{settings.tokenizer or settings.path}' has {len(tokenizer)} tokens but the model "
