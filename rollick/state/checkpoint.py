@@ -37,7 +37,8 @@ Meta = dict[str, Any]
 
 
 class CheckpointStore:
-    """The checkpoints of one run.
+    """The checkpoints of one run, opened by the process that writes the run (others only read: see
+    `checkpoint_folders` and `latest_checkpoint`).
 
     store = CheckpointStore(run.checkpoints, keep_last=2)
     store.save(20, lambda folder: trainer.save(folder), {"sampler": sampler.state()})
@@ -77,13 +78,7 @@ class CheckpointStore:
         return [step for step, folder in self._folders() if quick_problem(folder) is None]
 
     def latest(self) -> Path | None:
-        """The newest valid checkpoint; newer damaged ones are reported and passed over."""
-        for _, folder in reversed(self._folders()):
-            problem = quick_problem(folder)
-            if problem is None:
-                return folder
-            log.warning("%s is damaged (%s); falling back to an earlier checkpoint", folder, problem)
-        return None
+        return latest_checkpoint(self.directory)
 
     def load(self, path: Path | None = None) -> tuple[Path, Meta]:
         """Folder and meta of `path`, or of the newest checkpoint whose every byte is as it was written.
@@ -113,8 +108,7 @@ class CheckpointStore:
         return not self._folders()
 
     def _folders(self) -> list[tuple[int, Path]]:
-        matches = [(_NAME.match(folder.name), folder) for folder in self.directory.iterdir() if folder.is_dir()]
-        return sorted((int(match[1]), folder) for match, folder in matches if match)
+        return checkpoint_folders(self.directory)
 
     def _commit(self, temporary: Path, target: Path) -> None:
         """Rename into place. A folder of the same step (a fallback re-did it) steps aside until that is done."""
@@ -154,6 +148,24 @@ class CheckpointStore:
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
                 log.warning("resuming from %s: the newer %s was moved to %s", path.name, folder.name, aside)
+
+
+def checkpoint_folders(directory: Path) -> list[tuple[int, Path]]:
+    """(step, folder) of everything that was committed as a checkpoint, whole or damaged, ascending."""
+    if not directory.is_dir():
+        return []
+    matches = [(_NAME.match(folder.name), folder) for folder in directory.iterdir() if folder.is_dir()]
+    return sorted((int(match[1]), folder) for match, folder in matches if match)
+
+
+def latest_checkpoint(directory: Path) -> Path | None:
+    """The newest checkpoint that is valid by manifest and sizes; damaged ones are reported and passed over."""
+    for _, folder in reversed(checkpoint_folders(directory)):
+        problem = quick_problem(folder)
+        if problem is None:
+            return folder
+        log.warning("%s is damaged (%s); falling back to an earlier checkpoint", folder, problem)
+    return None
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
