@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,6 +19,20 @@ from rollick.engines.stopping import StopRule
 from rollick.engines.torch_cache import Prefix, RowCache
 from rollick.engines.torch_model import ModelRunner
 from rollick.errors import DataError, NumericsError
+
+COUNTERS = (
+    "finished_requests",
+    "generated_tokens",
+    "prompt_tokens",
+    "shared_prompt_tokens",
+    "decode_steps",
+    "weight_updates",
+    "peak_cache_bytes",
+    "decode_seconds",
+    "sample_seconds",
+    "prefill_seconds",
+)
+"""Kept since the start. `prompt_tokens` were computed, `shared_prompt_tokens` were copied from an equal prompt."""
 
 PrefixKey = tuple[str, tuple[int, ...]]
 
@@ -137,7 +151,7 @@ class TorchEngine:
         self._cache: RowCache | None = None
         self._plan: SamplingPlan | None = None
         self._prefixes: dict[PrefixKey, Prefix] = {}
-        self._stats: defaultdict[str, float] = defaultdict(float)
+        self._stats = dict.fromkeys(COUNTERS, 0.0)
 
     # requests in, completions out
 
@@ -221,7 +235,7 @@ class TorchEngine:
         rows, cache = self._rows, self._live_cache()
         positions = [row.cached for row in rows]
         cache.reserve(len(rows), max(positions) + 1)
-        self._stats["peak_cache_bytes"] = max(self._stats["peak_cache_bytes"], cache.nbytes)
+        self._stats["peak_cache_bytes"] = max(self._stats["peak_cache_bytes"], float(cache.nbytes))
         started = time.monotonic()
         logits = self._runner.decode([row.last_token for row in rows], positions, cache)
         modelled = time.monotonic()
@@ -337,9 +351,7 @@ class TorchEngine:
         self._runner.model.to(self._home)
 
     def stats(self) -> dict[str, float]:
-        """Counters since the start: finished_requests, generated_tokens, prompt_tokens (computed),
-        shared_prompt_tokens (copied instead), decode_steps, weight_updates, peak_cache_bytes, and the seconds spent
-        in decode_seconds, sample_seconds and prefill_seconds; and of this moment: running, waiting, cache_bytes."""
+        """`COUNTERS` since the start, and of this moment: running, waiting, cache_bytes."""
         now = {
             "running": len(self._rows),
             "waiting": len(self._waiting),
