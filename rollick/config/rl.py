@@ -25,16 +25,23 @@ class AlgorithmSettings(Settings):
     advantage_std: Literal["group", "none"] = "group"
     """Divide by the group's standard deviation (GRPO) or not (Dr.GRPO)."""
     clip_low: float = Field(0.2, ge=0, lt=1)
+    """The ratio of new to old probability is clipped below 1 - clip_low."""
     clip_high: float = Field(0.2, ge=0)
+    """…and above 1 + clip_high. Larger than clip_low leaves more room for unlikely tokens (DAPO)."""
     dual_clip: float | None = Field(None, gt=1)
+    """Bound the loss of negative advantages at this ratio; null does not."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight of the KL to the reference in the loss; 0 loads no reference."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """How the KL is estimated from one sampled token; only with kl_coef above 0."""
     entropy_coef: float = Field(0.0, ge=0)
+    """Weight of an entropy bonus in the loss."""
     loss_aggregation: Literal[
         "token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum", "sequence_mean_token_sum_norm"
     ] = "token_mean"
+    """How token losses add up: each token, each sequence, or (norm) each token over max_new_tokens weighs alike."""
     epochs_per_batch: PositiveInt = 1
+    """Passes over the samples of a step."""
     truncated_answers: Literal["train", "mask"] = "train"
     """mask: answers cut by a limit keep their place in the group's statistics but carry no loss."""
 
@@ -68,13 +75,21 @@ def apply_preset(algorithm: dict[str, Any]) -> dict[str, Any]:
 
 class RolloutSettings(SamplingSettings):
     prompts_per_step: PositiveInt
+    """Prompts of a step; each gets algorithm.group_size answers."""
     max_prompt_tokens: PositiveInt = 1024
+    """Longest prompt in tokens, chat template included."""
     over_long_prompts: Literal["refuse", "drop"] = "refuse"
+    """Stop at a prompt that is longer, or leave it out and say how many were."""
     max_new_tokens: PositiveInt = 256
+    """Longest answer in tokens."""
     staleness: float = Field(0, ge=0, le=0)
     """0 = on-policy, the one setting there is today."""
     reward_timeout: PositiveFloat = 120.0
-    """Seconds an episode's graders may take together before it counts as failed."""
+    """Seconds a grader may take over one answer before it counts as failed."""
+    episode_timeout: PositiveFloat = 3600.0
+    """Seconds from its start until an answer that is still missing counts as failed (waiting for a slot included)."""
+    stall_warning: PositiveFloat = 60.0
+    """Seconds without any finished answer until a line says which episodes are waited for."""
     max_failure_rate: float = Field(0.25, ge=0, le=1)
     """Share of a step's episodes whose graders or environment may fail before the run stops."""
     max_attempts: PositiveInt = 2
@@ -83,12 +98,16 @@ class RolloutSettings(SamplingSettings):
 
 class EvaluationSettings(Settings):
     every: PositiveInt | None = None
+    """Steps; left out, only after the last."""
     at_start: bool = True
+    """Also before the first step, so that there is something to compare with."""
     environments: list[plugin("environments")] = Field(min_length=1)  # type: ignore[valid-type]
+    """Its own tasks; every task is asked each time."""
     sampling: SamplingSettings = SamplingSettings(temperature=0.0)
     max_new_tokens: PositiveInt | None = None
     """Left out: the rollout's."""
     samples_per_prompt: PositiveInt = 1
+    """Answers per prompt, for avg@n and pass@k."""
     pass_at: tuple[PositiveInt, ...] = ()
     """Report pass@k for these k (each at most samples_per_prompt)."""
     success_reward: float = 1.0
@@ -100,15 +119,27 @@ class ReferenceSettings(Settings):
     """Left out: the model the run starts from."""
 
 
+class LoggingSettings(Settings):
+    sample_groups: int = Field(4, ge=0)
+    """Groups of a step whose samples are written to `samples/`; 0 writes none."""
+    sample_every: PositiveInt = 1
+    """Steps from one file of samples to the next."""
+
+
 class RlJob(JobSettings):
     pipeline: Literal["rl"]
+    """What to run; decides which other keys there are."""
     steps: PositiveInt
+    """Training steps: answers to prompts_per_step prompts, and the updates on them."""
     environments: list[plugin("environments")] = Field(min_length=1)  # type: ignore[valid-type]
+    """Where tasks come from; prompts are drawn from them by weight."""
     algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
     rollout: RolloutSettings
     engine: plugin("engines", default_kind="torch") = Field(default_factory=dict)  # type: ignore[valid-type]
+    """What generates the answers."""
     reference: ReferenceSettings = ReferenceSettings()
     evaluation: EvaluationSettings | None = None
+    logging: LoggingSettings = LoggingSettings()
 
     @property
     def samples_per_step(self) -> int:

@@ -7,7 +7,6 @@ One JSON object per line:
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -37,16 +36,15 @@ class Transition:
     target: EpisodeState
     reason: str = ""
 
-    def to_json(self) -> str:
+    def to_row(self) -> dict[str, Any]:
         fields = asdict(self)
         fields["from"], fields["to"] = fields.pop("source"), fields.pop("target")
-        return json.dumps(fields, ensure_ascii=False)
+        return fields
 
     @classmethod
-    def from_json(cls, line: str) -> Transition:
-        fields = json.loads(line)
-        fields["source"], fields["target"] = fields.pop("from"), fields.pop("to")
-        return cls(**fields)
+    def from_row(cls, row: dict[str, Any]) -> Transition:
+        fields = {key: value for key, value in row.items() if key not in ("from", "to")}
+        return cls(**fields, source=row["from"], target=row["to"])
 
 
 @dataclass
@@ -95,18 +93,18 @@ class Tally:
         }
 
 
-def event_log(write: Callable[[str], object]) -> Callable[[Transition], None]:
-    """A recorder for the scheduler that hands one JSON line per transition to `write`."""
+def event_log(write: Callable[[dict[str, Any]], object]) -> Callable[[Transition], None]:
+    """A recorder for the scheduler that hands one row per transition to `write` (a JSON Lines file's)."""
 
     def record(transition: Transition) -> None:
-        write(transition.to_json() + "\n")
+        write(transition.to_row())
 
     return record
 
 
-def replay(lines: Iterable[str]) -> Tally:
+def replay(rows: Iterable[dict[str, Any]]) -> Tally:
     """The counters of a run from its event log alone."""
     tally = Tally()
-    for line in lines:
-        tally.add(Transition.from_json(line))
+    for row in rows:
+        tally.add(Transition.from_row(row))
     return tally

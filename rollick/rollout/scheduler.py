@@ -7,18 +7,19 @@ An episode's life:
 
     queued → running → generated → scoring → scored → admitted → consumed
                running → queued, scoring → generated     tried again after an infrastructure failure
-               any live state → aborted → queued         the run was stopped; a resumed run starts it again
+               any of these → aborted                    the run was stopped; a resumed one makes the batch again
                running, scoring → failed                 no attempt is left
                scored → filtered                         every grader abstained: nothing to train on
 
-Sampling is on-policy: one training batch at a time, all of its groups complete before it is delivered.
+Sampling is on-policy: one batch at a time, all of its groups complete before it is delivered, and a state to
+resume from lies between two batches.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rollick.rollout.events import EpisodeState, Tally, Transition
@@ -26,8 +27,9 @@ from rollick.state.seeds import derive_seed
 
 Purpose = Literal["training", "evaluation"]
 NO_STEP = -1
-"""Step and version of a result whose episode is long gone."""
-LIVE_STATES: tuple[EpisodeState, ...] = ("queued", "running", "aborted", "generated", "scoring", "scored", "admitted")
+"""Step and version before the first batch."""
+SHOWN_REASONS = 5
+OPEN_STATES: tuple[EpisodeState, ...] = ("queued", "running", "generated", "scoring", "scored")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,6 @@ class BatchWanted:
     version: int
     tasks: tuple[str, ...]
     group_size: int
-    purpose: Purpose = "training"
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,11 @@ class BatchConsumed:
     """The delivered batch was trained on (or reported): its episodes are done. BatchConsumed(step=3)"""
 
     step: int
-    purpose: Purpose = "training"
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Nothing more is wanted; live episodes go back to the queue. Stop("interrupted")"""
+    """Nothing more is wanted; what was not delivered is aborted. Stop("interrupted")"""
 
     reason: str
 
@@ -128,7 +128,6 @@ class DeliverBatch:
 
     step: int
     group_ids: tuple[str, ...]
-    purpose: Purpose = "training"
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,6 @@ class _Episode:
     batch: _Batch
     state: EpisodeState = "queued"
     attempt: int = 1
-    failures: int = 0
     abstained: bool = False
 
 
@@ -171,7 +169,8 @@ class Scheduler:
     """Deterministic: equal events in equal order give equal commands and an equal event log.
 
     `max_failure_rate` is the share of a batch's episodes that may fail for good; one more stops the run.
-    `record` gets every transition.
+    `record` gets every transition. An evaluation has a scheduler of its own: other ids, and the same draws every
+    time, so that two evaluations differ by their weights alone.
 
         scheduler = Scheduler(run_seed=7, max_attempts=2, max_failure_rate=0.25)
         [start] = scheduler.handle(BatchWanted(0, 0, ("train/0",), group_size=1), now=0.0)
@@ -186,13 +185,16 @@ class Scheduler:
         max_attempts: int,
         max_failure_rate: float,
         record: Callable[[Transition], None] = lambda transition: None,
+        purpose: Purpose = "training",
     ):
         self._run_seed = run_seed
         self._max_attempts = max_attempts
         self._max_failure_rate = max_failure_rate
         self._record = record
+        self._purpose = purpose
         self._tally = Tally()
-        self._batches: dict[tuple[Purpose, int], _Batch] = {}
+        self._batch: _Batch | None = None
+        self._latest = BatchWanted(NO_STEP, NO_STEP, (), 0)
         self._episodes: dict[str, _Episode] = {}
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -220,47 +222,31 @@ class Scheduler:
         """started = consumed + filtered + failed + in_flight, and beside them retries and ignored_results."""
         return self._tally.counters()
 
-    def open_batches(self) -> list[BatchWanted]:
-        """What was wanted and not consumed yet; after a restore, what a resumed run should want again."""
-        return [batch.wanted for batch in self._batches.values()]
-
     def state(self) -> dict[str, Any]:
-        """JSON-able; the open batches are in it, and a restored scheduler runs them again from the start."""
-        return {
-            "tally": self._tally.state(),
-            "open": [
-                {"wanted": asdict(batch.wanted), "episodes": [[e.state, e.attempt] for e in batch.episodes]}
-                for batch in self._batches.values()
-            ],
-        }
+        """JSON-able. Raises ValueError while a batch is open."""
+        if self._batch is not None:
+            raise ValueError(f"the batch of step {self._batch.wanted.step} is open; a state lies between batches")
+        return {"tally": self._tally.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state()` of the same run seed. Open batches wait until they are wanted again."""
+        """Continue counting from `state()`; an open batch is forgotten."""
         self._tally = Tally.from_state(state["tally"])
-        self._batches.clear()
+        self._batch = None
         self._episodes.clear()
-        for saved in state["open"]:
-            wanted = BatchWanted(**{**saved["wanted"], "tasks": tuple(saved["wanted"]["tasks"])})
-            batch = self._new_batch(wanted)
-            for episode, (episode_state, attempt) in zip(batch.episodes, saved["episodes"], strict=True):
-                episode.state, episode.attempt = episode_state, attempt
 
     def _want(self, event: BatchWanted, now: float) -> list[Command]:
-        key = (event.purpose, event.step)
-        open_batch = self._batches.get(key)
-        if open_batch is not None and open_batch.wanted == event:
-            return self._restart(open_batch, now)
         if not event.tasks or event.group_size < 1:
             raise ValueError(f"step {event.step}: a batch needs at least one task and one answer per task")
-        if any(purpose == event.purpose for purpose, _ in self._batches):
-            raise ValueError(f"step {event.step}: an earlier {event.purpose} batch is still open")
-        batch = self._new_batch(event)
+        if self._batch is not None:
+            raise ValueError(f"step {event.step}: the batch of step {self._batch.wanted.step} is still open")
+        self._latest = event
+        self._batch = batch = self._new_batch(event)
         for episode in batch.episodes:
             self._log(episode, None, "queued", now)
         return self._start(batch.episodes, now)
 
     def _new_batch(self, wanted: BatchWanted) -> _Batch:
-        prefix = "s" if wanted.purpose == "training" else "e"
+        prefix = "s" if self._purpose == "training" else "e"
         group_ids = tuple(f"{prefix}{wanted.step}/p{index}" for index in range(len(wanted.tasks)))
         batch = _Batch(wanted, group_ids)
         for index, (group_id, task) in enumerate(zip(group_ids, wanted.tasks)):
@@ -268,13 +254,11 @@ class Scheduler:
                 seed = self._seed(wanted, index, member)
                 batch.episodes.append(_Episode(f"{group_id}/m{member}", group_id, member, task, seed, batch))
         batch.open = len(batch.episodes)
-        self._batches[wanted.purpose, wanted.step] = batch
         self._episodes.update((episode.id, episode) for episode in batch.episodes)
         return batch
 
     def _seed(self, wanted: BatchWanted, index: int, member: int) -> int:
-        """Every evaluation draws the same numbers, so that two of them differ by their weights alone."""
-        if wanted.purpose == "evaluation":
+        if self._purpose == "evaluation":
             return derive_seed(self._run_seed, "evaluation", index, member)
         return derive_seed(self._run_seed, "episode", wanted.step, index, member)
 
@@ -286,24 +270,6 @@ class Scheduler:
                 StartEpisode(episode.id, episode.group_id, episode.member, episode.task, episode.seed, episode.attempt)
             )
         return commands
-
-    def _restart(self, batch: _Batch, now: float) -> list[Command]:
-        """Run an open batch of a stopped or restored run again: what was generated lived in the old process.
-        Attempts count on, so that a late result of the stopped one is told apart."""
-        batch.open, batch.delivered = len(batch.episodes), False
-        batch.failures.clear()
-        for episode in batch.episodes:
-            episode.attempt += 1
-            episode.failures, episode.abstained = 0, False
-            self._back_to_queue(episode, "restarted", now)
-        return self._start(batch.episodes, now)
-
-    def _back_to_queue(self, episode: _Episode, reason: str, now: float) -> None:
-        if episode.state == "queued":
-            return
-        if episode.state != "aborted":
-            self._move(episode, "aborted", now, reason)
-        self._move(episode, "queued", now, reason)
 
     def _generated(self, event: EpisodeGenerated, now: float) -> list[Command]:
         episode = self._expect(event.id, event.attempt, "running", now)
@@ -327,8 +293,7 @@ class Scheduler:
         episode = self._expect(event.id, event.attempt, phase, now)
         if episode is None:
             return []
-        episode.failures += 1
-        if event.retry and episode.failures < self._max_attempts:
+        if event.retry and episode.attempt < self._max_attempts:
             return self._retry(episode, event.reason, now)
         self._move(episode, "failed", now, event.reason)
         batch = episode.batch
@@ -361,27 +326,24 @@ class Scheduler:
                 self._move(episode, "filtered", now, "every grader abstained")
             else:
                 self._move(episode, "admitted", now)
-        return [DeliverBatch(batch.wanted.step, batch.group_ids, batch.wanted.purpose)]
+        return [DeliverBatch(batch.wanted.step, batch.group_ids)]
 
     def _consumed(self, event: BatchConsumed, now: float) -> list[Command]:
-        batch = self._batches.get((event.purpose, event.step))
-        if batch is None or not batch.delivered:
-            raise ValueError(f"step {event.step}: there is no delivered {event.purpose} batch to consume")
+        batch = self._batch
+        if batch is None or not batch.delivered or batch.wanted.step != event.step:
+            raise ValueError(f"step {event.step}: there is no delivered batch to consume")
         for episode in batch.episodes:
             if episode.state == "admitted":
                 self._move(episode, "consumed", now)
             del self._episodes[episode.id]
-        del self._batches[event.purpose, event.step]
+        self._batch = None
         return []
 
     def _stop(self, reason: str, now: float) -> list[Command]:
-        aborted = []
-        for episode in self._episodes.values():
-            if episode.state in LIVE_STATES and not episode.batch.delivered:
-                if episode.state != "queued":
-                    aborted.append(episode.id)
-                self._back_to_queue(episode, reason, now)
-        return [AbortEpisodes(tuple(aborted))] if aborted else []
+        aborted = [episode for episode in self._episodes.values() if episode.state in OPEN_STATES]
+        for episode in aborted:
+            self._move(episode, "aborted", now, reason)
+        return [AbortEpisodes(tuple(episode.id for episode in aborted))] if aborted else []
 
     def _expect(self, id: str, attempt: int, state: EpisodeState, now: float) -> _Episode | None:
         """The episode this result is for; None (and counted) when it came late or twice. The first result of the
@@ -391,16 +353,20 @@ class Scheduler:
             return episode
         reason = f"late or double result of attempt {attempt} ignored"
         if episode is None:
-            self._note(Transition(now, NO_STEP, NO_STEP, id, "consumed", "consumed", reason))
+            latest = self._latest
+            self._note(Transition(now, latest.step, latest.version, id, "consumed", "consumed", reason))
         else:
             self._log(episode, episode.state, episode.state, now, reason)
         return None
 
     def _too_many_failures(self, batch: _Batch) -> str:
         failed, total = batch.failures.total(), len(batch.episodes)
-        reasons = "; ".join(f"{count} × {reason}" for reason, count in batch.failures.most_common())
+        common = batch.failures.most_common(SHOWN_REASONS)
+        reasons = "; ".join(f"{count} × {reason}" for reason, count in common)
+        if len(batch.failures) > len(common):
+            reasons += f"; and {len(batch.failures) - len(common)} other reasons"
         return (
-            f"{batch.wanted.purpose} batch of step {batch.wanted.step}: {failed} of {total} episodes failed "
+            f"{self._purpose} batch of step {batch.wanted.step}: {failed} of {total} episodes failed "
             f"({failed / total:.0%}, rollout.max_failure_rate is {self._max_failure_rate:.0%}): {reasons}"
         )
 

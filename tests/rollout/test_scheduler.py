@@ -24,9 +24,9 @@ from rollick.rollout.scheduler import (
 )
 
 
-def make_scheduler(max_attempts=2, max_failure_rate=1.0, seed=7):
+def make_scheduler(max_attempts=2, max_failure_rate=1.0, seed=7, purpose="training"):
     log = []
-    return Scheduler(seed, max_attempts, max_failure_rate, event_log(log.append)), log
+    return Scheduler(seed, max_attempts, max_failure_rate, event_log(log.append), purpose), log
 
 
 def starts(commands):
@@ -68,8 +68,8 @@ def test_every_member_has_its_own_seed_and_the_run_seed_decides_them():
     """Case 94: n answers to one prompt are n draws; the same run seed repeats them."""
 
     def seeds(run_seed, step=0, purpose="training"):
-        scheduler, _ = make_scheduler(seed=run_seed)
-        return [e.seed for e in starts(scheduler.handle(BatchWanted(step, 0, ("a", "a"), 4, purpose), 0.0))]
+        scheduler, _ = make_scheduler(seed=run_seed, purpose=purpose)
+        return [e.seed for e in starts(scheduler.handle(BatchWanted(step, 0, ("a", "a"), 4), 0.0))]
 
     assert len({*seeds(1), *seeds(2), *seeds(1, step=1), *seeds(1, purpose="evaluation")}) == 4 * 8
     assert seeds(1) == seeds(1)
@@ -141,32 +141,35 @@ def test_abstained_episodes_are_filtered_not_consumed():
     assert (scheduler.counters["consumed"], scheduler.counters["filtered"]) == (1, 1)
 
 
-def test_a_stopped_batch_starts_again_with_the_same_ids_and_seeds_after_a_restore():
-    """Case 121: resume in the middle of a batch regenerates it; nothing is lost or started twice."""
-    scheduler, log = make_scheduler()
+def test_a_stopped_batch_is_aborted_and_made_again_with_the_same_ids_and_seeds():
+    """Case 121: a run interrupted inside a batch resumes at the boundary before it."""
+    scheduler, _ = make_scheduler()
+    boundary = json.loads(json.dumps(scheduler.state()))
     wanted = BatchWanted(4, 4, ("a", "b"), 2)
     before = starts(scheduler.handle(wanted, 0.0))
     finish(scheduler, before[0])
     assert scheduler.handle(Stop("interrupted"), 1.0) == [AbortEpisodes(tuple(e.id for e in before))]
+    assert scheduler.handle(EpisodeGenerated(before[1].id, 1), 2.0) == []
+    assert scheduler.counters["in_flight"] == 4
 
-    resumed = Scheduler(7, 2, 1.0, event_log(log.append))
-    resumed.restore(json.loads(json.dumps(scheduler.state())))
-    assert resumed.open_batches() == [wanted] and resumed.counters == scheduler.counters
+    resumed, log = make_scheduler()
+    resumed.restore(boundary)
     after = starts(resumed.handle(wanted, 2.0))
-    assert [(e.id, e.seed) for e in after] == [(e.id, e.seed) for e in before]
-    assert resumed.handle(EpisodeGenerated(before[1].id, before[1].attempt), 2.0) == []  # of the stopped process
+    assert after == before
     assert [finish(resumed, e) for e in after][-1] == [DeliverBatch(4, ("s4/p0", "s4/p1"))]
-    assert resumed.counters["started"] == 4
     assert replay(log).counters() == resumed.counters
 
 
-def test_evaluation_and_training_batches_do_not_mix():
+def test_a_state_lies_between_batches():
     scheduler, _ = make_scheduler()
-    training = starts(scheduler.handle(BatchWanted(1, 1, ("a",), 1), 0.0))
-    evaluation = starts(scheduler.handle(BatchWanted(1, 1, ("a",), 1, "evaluation"), 0.0))
-    assert training[0].id == "s1/p0/m0" and evaluation[0].id == "e1/p0/m0"
-    assert finish(scheduler, evaluation[0]) == [DeliverBatch(1, ("e1/p0",), "evaluation")]
-    assert finish(scheduler, training[0]) == [DeliverBatch(1, ("s1/p0",))]
+    [start] = starts(scheduler.handle(BatchWanted(0, 0, ("a",), 1), 0.0))
+    with pytest.raises(ValueError, match="step 0 is open"):
+        scheduler.state()
+    finish(scheduler, start)
+    scheduler.handle(BatchConsumed(0), 2.0)
+    other, _ = make_scheduler()
+    other.restore(json.loads(json.dumps(scheduler.state())))
+    assert other.counters == scheduler.counters and other.counters["consumed"] == 1
 
 
 def test_wrong_orders_of_the_driver_are_refused():
@@ -176,7 +179,7 @@ def test_wrong_orders_of_the_driver_are_refused():
     scheduler.handle(BatchWanted(0, 0, ("a",), 1), 0.0)
     with pytest.raises(ValueError, match="still open"):
         scheduler.handle(BatchWanted(1, 1, ("a",), 1), 0.0)
-    with pytest.raises(ValueError, match="no delivered training batch"):
+    with pytest.raises(ValueError, match="no delivered batch"):
         scheduler.handle(BatchConsumed(0), 0.0)
 
 
@@ -196,6 +199,7 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.created = 0
         self.delivered = None
         self.wanted = None
+        self.boundary = None
         self.past = []
 
     def carry_out(self, commands):
@@ -228,6 +232,7 @@ class SchedulerWorld(RuleBasedStateMachine):
     @precondition(lambda self: self.wanted is None)
     @rule(prompts=st.integers(1, 3), group_size=st.integers(1, 3))
     def want(self, prompts, group_size):
+        self.boundary = json.loads(json.dumps(self.scheduler.state()))
         self.wanted = BatchWanted(self.step, self.step, tuple(f"t{i}" for i in range(prompts)), group_size)
         self.created += prompts * group_size
         self.send(self.wanted)
@@ -274,21 +279,28 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.delivered, self.wanted, self.step = None, None, self.step + 1
         self.done.clear()
 
-    @precondition(lambda self: self.wanted)
-    @rule(stop_first=st.booleans())
-    def restart(self, stop_first):
-        """Ctrl-C or kill -9, then resume from the saved state: the open batch runs again."""
-        if stop_first:
-            self.send(Stop("interrupted"))
+    @precondition(lambda self: self.wanted is None)
+    @rule()
+    def resume(self):
+        """kill -9 between two batches, then a new process from the saved state."""
         state = json.loads(json.dumps(self.scheduler.state()))
         self.scheduler = Scheduler(1, 2, 0.6, event_log(self.log.append))
         self.scheduler.restore(state)
-        self.running.clear()
-        self.grading.clear()
-        self.done.clear()
-        self.delivered = None
-        self.send(self.wanted)
-        assert len(self.running) == len(self.wanted.tasks) * self.wanted.group_size
+
+    @precondition(lambda self: self.wanted)
+    @rule()
+    def interrupt_and_resume(self):
+        """Ctrl-C inside a batch: the new process starts at the boundary before it, with the log cut there."""
+        self.send(Stop("interrupted"))
+        assert self.delivered or not (self.running or self.grading)
+        self.scheduler = Scheduler(1, 2, 0.6, event_log(self.log.append))
+        self.scheduler.restore(self.boundary)
+        self.log[:] = [row for row in self.log if row["step"] < self.step]
+        for results in (self.running, self.grading, self.done):
+            results.clear()
+        self.created -= len(self.wanted.tasks) * self.wanted.group_size
+        self.delivered, self.wanted = None, None
+        self.past = []
 
     @invariant()
     def counters_hold_and_the_log_rebuilds_them(self):
@@ -300,8 +312,8 @@ class SchedulerWorld(RuleBasedStateMachine):
     @invariant()
     def the_log_is_a_life_of_each_episode(self):
         states = {}
-        for line in self.log:
-            transition = Transition.from_json(line)
+        for row in self.log:
+            transition = Transition.from_row(row)
             if transition.source != transition.target:
                 assert transition.source in (states.get(transition.episode), None)
                 states[transition.episode] = transition.target
