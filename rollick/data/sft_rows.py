@@ -68,6 +68,20 @@ class SftReport:
     def metrics(self) -> dict[str, float]:
         return {f"data/{name}": float(value) for name, value in asdict(self).items()}
 
+    def summary(self) -> str:
+        """One line for people."""
+        lost = [
+            f"{count} {what}"
+            for count, what in (
+                (self.truncated, "truncated"),
+                (self.dropped_over_long, "dropped as over-long"),
+                (self.dropped_untrained, "dropped without a trained token"),
+            )
+            if count
+        ]
+        line = f"{self.rows} rows of {self.dataset_rows}, {self.tokens} tokens, {self.trained_tokens} trained on"
+        return f"{line} ({', '.join(lost)}; {self.dropped_tokens} tokens lost)" if lost else line
+
 
 class SftRows(Sequence[Sample]):
     """The prepared rows, kept compactly; indexing makes a `Sample` (id `train/17`, or `train/17#1` for the second

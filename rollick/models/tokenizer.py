@@ -6,6 +6,7 @@ happens to equal the pad token is never mistaken for padding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,18 @@ def end_token_ids(settings: ModelSettings, tokenizer: PreTrainedTokenizerBase) -
             "have no eos token), so no answer would ever end; set eos_token in tokenizer_config.json"
         )
     return tuple(sorted(ids))
+
+
+def save_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, end_ids: Sequence[int]) -> None:
+    """Complete an exported model folder: tokenizer, chat template, and the end ids in its generation config, so
+    that whoever loads the folder stops where training stopped."""
+    from transformers import GenerationConfig
+
+    tokenizer.save_pretrained(folder)
+    declared = (folder / "generation_config.json").is_file()
+    generation = GenerationConfig.from_pretrained(folder) if declared else GenerationConfig()
+    generation.eos_token_id = list(end_ids) if len(end_ids) > 1 else end_ids[0]
+    generation.save_pretrained(folder)
 
 
 def _generation_eos(settings: ModelSettings) -> int | list[int] | None:
