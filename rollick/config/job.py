@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from rollick.config.base import Settings, plugin
 
+BetaFloat = Annotated[float, Field(ge=0, lt=1)]
 DType = Literal["float32", "bfloat16", "float16", "float64"]
 
 
@@ -17,6 +18,7 @@ class ModelSettings(Settings):
     path: str
     """A Hugging Face folder, or a hub name where there is a network."""
     revision: str | None = None
+    """Branch, tag or commit of a hub name."""
     tokenizer: str | None = None
     """Folder of the tokenizer when it is not the model's."""
     chat_template: str | None = None
@@ -24,13 +26,16 @@ class ModelSettings(Settings):
     dtype: DType = "float32"
     """Of the computation. Master weights and optimiser state are always float32 (float64 when this is)."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    """auto: the fastest that this machine and model allow."""
     trust_remote_code: bool = False
+    """Run Python code that comes with the model."""
 
 
 class DatasetSettings(Settings):
     path: str
     """A .jsonl, .json, .parquet or .csv file, a folder saved by `datasets`, or a hub name where there is a network."""
     split: str | None = None
+    """The split of a dataset that has several, as `train`."""
     limit: PositiveInt | None = None
     """Use only the first rows."""
     columns: dict[str, str] = Field(default_factory=dict)
@@ -39,62 +44,75 @@ class DatasetSettings(Settings):
 
 class SamplingSettings(Settings):
     temperature: float = Field(1.0, ge=0)
+    """Divides the logits; 0 takes the likeliest token (evaluation only)."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Keep the smallest set of tokens whose probability reaches this; 1 keeps all (training needs 1)."""
     top_k: int = Field(0, ge=0)
+    """Keep this many likeliest tokens; 0 keeps all (training needs 0)."""
     min_p: float = Field(0.0, ge=0, lt=1)
+    """Keep tokens at least this many times as likely as the likeliest; 0 keeps all (training needs 0)."""
     stop: tuple[str, ...] = ()
+    """Texts that end an answer, besides the model's end tokens."""
 
 
 class ScheduleSettings(Settings):
     """The learning rate of update u = 1, 2, …: peak · min(1, u / warmup) and then the decay to `min_ratio`."""
 
     kind: Literal["constant", "linear", "cosine"] = "constant"
+    """Shape of the decay after the warm-up."""
     warmup_updates: int = Field(0, ge=0)
+    """Updates until the peak: with 4, the first four use 1/4, 2/4, 3/4 and 4/4 of it."""
     min_ratio: float = Field(0.0, ge=0, le=1)
+    """Share of the peak that the last update of a linear or cosine decay uses."""
 
 
 class TrainerSettings(Settings):
     backend: Literal["fsdp"] = "fsdp"
+    """fsdp: PyTorch FSDP2, from one process to many."""
     learning_rate: PositiveFloat = 1e-6
+    """Peak of the schedule."""
     schedule: ScheduleSettings = ScheduleSettings()
     weight_decay: float = Field(0.0, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
+    """Decoupled, as in AdamW."""
+    betas: tuple[BetaFloat, BetaFloat] = (0.9, 0.999)
+    """Decay of AdamW's running mean and of its running square."""
     eps: PositiveFloat = 1e-8
+    """Added to AdamW's denominator."""
     max_grad_norm: PositiveFloat | None = 1.0
+    """Gradients with a larger global norm are scaled down to it; null clips nothing."""
     samples_per_update: PositiveInt | None = None
     """Rows per optimiser update; left out, all rows of a step make one update (RL)."""
     tokens_per_micro_batch: PositiveInt = 8192
+    """Tokens of one forward and backward pass. Bounds memory and never changes the gradient."""
     packing: Literal["auto", "packed", "padded"] = "auto"
     """packed: rows end to end, isolated by position ids; padded: rows of similar length side by side."""
     activation_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
     cpu_offload: bool = False
+    """Keep weights and optimiser state in host memory."""
 
 
 class CheckpointSettings(Settings):
     every: PositiveInt | None = None
     """Steps; left out, only at the end and on Ctrl-C."""
     keep_last: PositiveInt = 2
-
-
-class LoggingSettings(Settings):
-    sample_groups: int = Field(4, ge=0)
-    """Groups of each step whose samples are written to `samples/`; 0 writes none."""
-    sample_every: PositiveInt = 1
-    """Steps from one file of samples to the next."""
+    """Whole checkpoints that stay; older ones go after a new one is whole."""
 
 
 class JobSettings(Settings):
     """Keys of every job file, whatever its pipeline."""
 
     pipeline: str
+    """What to run; decides which other keys there are."""
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    seed: int = Field(0, ge=0)
+    """The run's name and its directory's: letters, digits, dots, dashes and underscores."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """All randomness of the run derives from it."""
     output_dir: Path = Path("runs")
     """The run directory is `<output_dir>/<name>`."""
     model: ModelSettings
     trainer: TrainerSettings = TrainerSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
-    logging: LoggingSettings = LoggingSettings()
     trackers: list[plugin("trackers")] = Field(default_factory=list)  # type: ignore[valid-type]
     """Where metrics go besides `metrics.jsonl`: `tensorboard`, or `{kind: …, required: true}`."""
 

@@ -96,6 +96,11 @@ class RolloutSettings(SamplingSettings):
     """Times an episode is tried when its environment or graders fail."""
 
 
+class EvaluationSampling(SamplingSettings):
+    temperature: float = Field(0.0, ge=0)
+    """Divides the logits; 0 takes the likeliest token."""
+
+
 class EvaluationSettings(Settings):
     every: PositiveInt | None = None
     """Steps; left out, only after the last."""
@@ -103,7 +108,7 @@ class EvaluationSettings(Settings):
     """Also before the first step, so that there is something to compare with."""
     environments: list[plugin("environments")] = Field(min_length=1)  # type: ignore[valid-type]
     """Its own tasks; every task is asked each time."""
-    sampling: SamplingSettings = SamplingSettings(temperature=0.0)
+    sampling: EvaluationSampling = EvaluationSampling()
     max_new_tokens: PositiveInt | None = None
     """Left out: the rollout's."""
     samples_per_prompt: PositiveInt = 1

@@ -14,17 +14,24 @@ class SftEvaluationSettings(Settings):
     every: PositiveInt | None = None
     """Updates; left out, only at the end."""
     dataset: DatasetSettings
+    """Rows that are never trained on."""
 
 
 class SftJob(JobSettings):
     pipeline: Literal["sft"]
+    """What to run; decides which other keys there are."""
     dataset: DatasetSettings
+    """Rows with `messages`, with `prompt` and `completion`, or with `text`."""
     steps: PositiveInt | None = None
     """Optimiser updates; give this or `epochs`."""
     epochs: PositiveInt | None = None
+    """Passes over the dataset; give this or `steps`."""
     samples_per_update: PositiveInt = 32
+    """Rows per optimiser update."""
     max_length: PositiveInt = 2048
+    """Longest row in tokens."""
     over_long_rows: Literal["truncate", "drop", "refuse"] = "truncate"
+    """What happens to a longer row; how many there were is reported."""
     train_on: Literal["assistant", "completion", "all"] = "assistant"
     """assistant: every assistant turn (messages); completion: the last answer; all: every token but the first."""
     prompt_is: Literal["message", "text"] = "message"
@@ -33,6 +40,7 @@ class SftJob(JobSettings):
     append_eos: bool = True
     """Rows of raw text (`text`, or `prompt_is: text`) end with the tokenizer's end token."""
     loss_aggregation: Literal["token_mean", "sequence_mean_token_mean"] = "token_mean"
+    """Every trained token weighs alike, or every row does."""
     evaluation: SftEvaluationSettings | None = None
 
     def problems(self) -> list[str]:
