@@ -101,8 +101,8 @@ class Grader:
             outcomes = self._pool.poll(left if left is None else max(0.0, left))
             if not outcomes:
                 break
-            for key, outcome in outcomes:
-                self._settle(*key, outcome)
+            for (episode_id, label), outcome in outcomes:
+                self._settle(episode_id, label, outcome)
         ready = list(self._done)
         self._done.clear()
         return ready

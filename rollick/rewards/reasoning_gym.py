@@ -18,6 +18,7 @@ NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 
 class Options(RewardOptions):
+    kind: Literal["reasoning_gym"] = "reasoning_gym"
     answer: Literal["tags", "number", "text"] = "tags"
     """Where the reply's answer stands: in its last <answer> tags, its last number, or it is the whole reply."""
 

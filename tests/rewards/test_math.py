@@ -1,0 +1,147 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rollick.data.records import Task
+from rollick.rewards.base import Abstain, Score, check_ground_truth
+from rollick.rewards.grading import Grader
+from rollick.rewards.math import Options
+from tests.rewards.episodes import episode
+from tests.rewards.test_grading import collect
+
+
+def value(response, truth, **options):
+    verdict = Options(**options).build().score(episode(response, truth))
+    assert isinstance(verdict, Score)
+    return verdict.value
+
+
+@pytest.mark.parametrize(
+    ("truth", "response", "expected"),
+    [
+        # 60
+        ("512", r"It is \boxed{512} ... **Final Answer** \boxed{512}", 1),
+        ("5", r"so \boxed{3} … no, \boxed{5}", 1),
+        ("3", r"so \boxed{3} … no, \boxed{5}", 0),
+        (r"\{2,7\}", r"\boxed{2} and \boxed{7}", 1),
+        ("2,7", r"\boxed{2}, \boxed{7}", 1),
+        (r"\{2,7\}", r"\boxed{2}. Hence by symmetry \boxed{7}", 0),
+        ("7", r"\boxed{2} and \boxed{7}", 0),
+        ("840", r"\boxed{840} \boxed{840}", 1),
+        ("840840", r"\boxed{840} \boxed{840}", 0),
+        # 61
+        ("58", "the total is **58**. Final Answer: **58**", 1),
+        # 63
+        (r"\dfrac{9}{7}", r"\boxed{\frac{9}{7}}", 1),
+        (r"\boxed{9/7}", r"\boxed{\frac{9}{7}}", 1),
+        # 68, 69
+        ("17", r"Result: \boxed{17}", 1),
+        ("17", r"Result: \boxed{18}", 0),
+        ("42", r"\fbox{42}", 1),
+        ("1/2", r"\fbox{\frac12}", 1),
+        ("7", r"\boxed 7", 1),
+        # 70
+        ("7", r"in \boxed{}", 0),
+        ("7", "\\boxed{" + "{" * 200_000, 0),
+        # 72
+        ("7", "I do not know", 0),
+        # 73
+        ("8", r"<think>..\boxed{8}</think> final \boxed{9}", 0),
+        ("8", r"<think>..\boxed{8}", 0),
+        ("8", r"\boxed{8}", 1),
+        # plain answers, and ground truths of other shapes
+        ("19", "19", 1),
+        (19, "The answer is 19.", 1),
+        (0.5, "It is 1/2", 1),
+        ("9 * 8 = <<9*8=72>>72\n#### 72", "So we get 72 dollars in all.", 1),
+        ("72", "#### 72", 1),
+        ("-5", "The temperature is -5", 1),
+        ("1234", "1,234", 1),
+        ("42", "The answer is 42 apples.", 1),
+        ("3", "The answer is $x = 3$.", 1),
+    ],
+)
+def test_answers(truth, response, expected):
+    """Cases 60 to 63 and 68 to 73."""
+    assert value(response, truth) == expected
+
+
+def test_strict_mode_wants_a_box():
+    """Case 61."""
+    assert value("Final Answer: **58**", "58", extract=("boxed",)) == 0
+    assert value(r"Final Answer: \boxed{58}", "58", extract=("boxed",)) == 1
+
+
+def test_thinking_modes():
+    """Case 73."""
+    assert value(r"\boxed{8}", "8", thinking="require") == 0
+    assert value(r"<think>a</think>\boxed{8}", "8", thinking="require") == 1
+    assert value(r"<think>\boxed{8}", "8", thinking="keep") == 1
+
+
+def test_the_prompt_is_never_read():
+    """Case 72."""
+    asked = episode("I do not know", "7", prompt=r"What is 3+4? Write \boxed{7}.")
+    assert Options().build().score(asked) == Score(0.0, {"answered": 0.0, "timeout": 0.0})
+
+
+@pytest.mark.parametrize("truth", ["see figure", None, "", "}{", ["7"], True, "yes, by induction", r"9^{9^{9^{9}}}"])
+def test_an_unreadable_ground_truth_pays_nobody(truth):
+    """Case 64."""
+    grader = Options().build()
+    for answer in ("see figure", "7", r"\boxed{see figure}", ""):
+        assert isinstance(grader.score(episode(answer, truth)), Abstain)
+
+
+def test_unreadable_ground_truths_are_reported_when_data_is_loaded():
+    """Cases 63 and 64."""
+    truths = ["7", "see figure", r"\dfrac{9}{7}", None, r"\text{Monday}", "72 clips", r"\{1,2\}"]
+    tasks = [Task(f"t/{i}", "d", "p", truth) for i, truth in enumerate(truths)]
+    problems = check_ground_truth([Options()], tasks)
+    assert [problem.task_id for problem in problems] == ["t/1", "t/3"]
+    assert "see figure" in problems[0].reason
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with Grader({"d": [Options(timeout=1.0)]}, workers=2, timeout=30.0) as grader:
+        grader.submit(episode("7", "7", id="warm"))
+        assert len(collect(grader, 1, seconds=60)) == 1
+        yield grader
+
+
+def test_hung_comparisons_end_in_time_and_the_pool_stays_whole(grader):
+    """Case 79: huge powers, factorials and sums, deep radicals, then ordinary answers."""
+    hostile = [
+        r"\boxed{9^{9^{9^{9}}}}",
+        r"\boxed{" + r"\sqrt{2+" * 300 + "1" + "}" * 300 + "}",
+        r"\boxed{\sum_{k=1}^{10^{9}} \frac{1}{k^k+\sin k}}",
+        r"\boxed{\int_0^1 \int_0^1 \int_0^1 \sin(xyz)^{x+y} dx dy dz}",
+        r"\boxed{(((10^{9})!)!)!}",
+        r"\boxed{\prod_{k=1}^{100000} (1+\sqrt{k})}",
+    ]
+    start = time.monotonic()
+    for i, answer in enumerate(hostile):
+        grader.submit(episode(answer, "7", id=f"hostile/{i}"))
+    for i in range(4):
+        grader.submit(episode(rf"\boxed{{{i}}}", str(i), id=f"normal/{i}"))
+    done = collect(grader, len(hostile) + 4)
+    assert time.monotonic() - start < len(hostile) / 2 * 1.0 + 2
+    for episode_id, verdicts in done.items():
+        assert verdicts["math"].value == float(episode_id.startswith("normal"))
+
+
+def test_a_timeout_is_wrong_and_shows_in_the_parts():
+    assert Options().on_timeout(5.0) == Score(0.0, {"answered": 1.0, "timeout": 1.0})
+
+
+def test_grading_from_threads_gives_the_same_verdicts():
+    """Case 78: no signals, so threads grade as the main thread does."""
+    cases = [(r"\frac13", "1/3"), (r"3.5\%", "0.035"), (r"\{1,2\}", r"\{2,1\}"), ("8", "7")] * 10
+
+    def grade(case):
+        return value(rf"\boxed{{{case[1]}}}", case[0])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(grade, cases, timeout=60)) == [1, 1, 1, 0] * 10
