@@ -33,6 +33,7 @@ INSTRUCTIONS: dict[AnswerForm, str] = {
 class Options(EnvironmentOptions):
     runs_inline: ClassVar[bool] = True
 
+    kind: Literal["reasoning_gym"] = "reasoning_gym"
     task: str
     """Name of a generator of reasoning-gym."""
     size: PositiveInt = 1000

@@ -29,6 +29,7 @@ OWN_COLUMNS = ("prompt", "messages", "ground_truth", "id")
 class Options(EnvironmentOptions):
     runs_inline: ClassVar[bool] = True
 
+    kind: Literal["tasks"] = "tasks"
     dataset: DatasetSettings
     prompt_is: Literal["message", "text"] = "message"
     """A prompt that is plain text becomes a user's chat message, or (text) the raw beginning that is continued."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 MAX_THREADS = 64
@@ -24,11 +24,11 @@ class CallPool:
     def __init__(self, max_threads: int = MAX_THREADS):
         self._allowed = max_threads
         self._threads = 0
-        self._open: set[Hashable] = set()
-        self._todo: queue.SimpleQueue[tuple[Hashable, Callable[[], Any]] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[Hashable, Any]] = queue.SimpleQueue()
+        self._open: set[str] = set()
+        self._todo: queue.SimpleQueue[tuple[str, Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
-    def submit(self, key: Hashable, function: Callable[[], Any]) -> None:
+    def submit(self, key: str, function: Callable[[], Any]) -> None:
         """Call `function` in a thread. `key` must not be in use."""
         self._open.add(key)
         self._todo.put((key, function))
@@ -36,15 +36,15 @@ class CallPool:
             self._threads += 1
             threading.Thread(target=self._work, name=f"environment-{self._threads}", daemon=True).start()
 
-    def run(self, key: Hashable, function: Callable[[], Any]) -> None:
+    def run(self, key: str, function: Callable[[], Any]) -> None:
         """Call `function` now, in the caller's thread; its result waits for `poll` like any other."""
         self._open.add(key)
         self._done.put((key, _outcome(function)))
 
-    def poll(self, timeout: float = 0.0) -> list[tuple[Hashable, Any]]:
+    def poll(self, timeout: float = 0.0) -> list[tuple[str, Any]]:
         """(key, result or exception) of the calls that have ended, waiting up to `timeout` seconds for the first.
         Returns [] at once when no call is open."""
-        ready: list[tuple[Hashable, Any]] = []
+        ready: list[tuple[str, Any]] = []
         while self._open:
             try:
                 key, outcome = self._done.get(timeout=timeout) if timeout and not ready else self._done.get_nowait()
@@ -55,7 +55,7 @@ class CallPool:
                 ready.append((key, outcome))
         return ready
 
-    def give_up(self, key: Hashable) -> None:
+    def give_up(self, key: str) -> None:
         """Stop waiting for a call."""
         if key in self._open:
             self._open.remove(key)

@@ -74,6 +74,11 @@ def rewards_by_domain(*sections: Sequence[Domain]) -> dict[str, list[RewardOptio
     return found
 
 
+def reward_weights(domains: Sequence[Domain]) -> dict[str, dict[str, float]]:
+    """Weight by domain and reward label, as the metrics show it."""
+    return {domain.name: {reward.label: reward.weight for reward in domain.options.rewards} for domain in domains}
+
+
 def _open(
     options: EnvironmentOptions,
     tokenizer: PreTrainedTokenizerBase,

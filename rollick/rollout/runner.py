@@ -154,10 +154,10 @@ class BatchRun:
                 "a resumed run makes this batch again"
             )
         phases = {live.phase for live in self._live.values()}
-        for key, outcome in self._calls.poll(WAIT_SECONDS if phases == {"environment"} else 0.0):
-            self._take_call(str(key), outcome)
         for key, completion in self._engine.poll(WAIT_SECONDS):
             self._take_completion(key, completion)
+        for key, outcome in self._calls.poll(WAIT_SECONDS if phases == {"environment"} else 0.0):
+            self._take_call(key, outcome)
         for id, verdicts in self._grader.poll(WAIT_SECONDS if phases == {"grading"} else 0.0):
             self._take_verdicts(id, verdicts)
         self._watch()
