@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from rollick.algorithms.ratios import MAX_LOG_RATIO, at_least_float32
+from rollick.algorithms.ratios import MAX_LOG_RATIO, at_least_float32, importance_ratio
 
 KlEstimator = Literal["k1", "abs", "k2", "k3"]
 
@@ -51,3 +52,44 @@ def _estimate(difference: Tensor, estimator: KlEstimator) -> Tensor:
         towards_ref = (-difference).clamp(max=MAX_LOG_RATIO)
         return towards_ref.exp() - 1 - towards_ref
     raise ValueError(f"unknown KL estimator '{estimator}'")
+
+
+def off_policy_kl(logprobs: Tensor, ref_logprobs: Tensor, old_logprobs: Tensor, estimator: KlEstimator) -> Tensor:
+    """[M]: the estimate times the importance ratio π_θ/π_old, which makes value and gradient those of fresh samples
+    where the tokens came from π_old (DeepSeek-V3.2). Gradient flows through the ratio too.
+
+    k3 0.106531 with ratio 1.3: 0.138490.
+    """
+    return importance_ratio(logprobs, old_logprobs) * kl_estimate(logprobs, ref_logprobs, estimator)
+
+
+def full_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """[…]: KL(p‖q) over the last dimension, of normalised log-probs of the whole vocabulary […, V].
+
+    A token that p cannot produce (log-prob −inf) adds 0.
+    """
+    gap = torch.where(log_p > -torch.inf, log_p - log_q, 0.0)
+    return (log_p.exp() * gap).sum(-1)
+
+
+def bernoulli_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """[M]: KL between "this token" and "any other" under two policies, from the log-probs of the token:
+    p·log(p/q) + (1 − p)·log((1 − p)/(1 − q)). Finite also at probabilities of 0 and 1.
+
+    (0.9, 0.1): 1.757780; (0.5, 0.4): 0.020411.
+    """
+    log_p, log_q = at_least_float32(log_p), at_least_float32(log_q)
+    tiny = torch.finfo(log_p.dtype).eps
+    log_p, log_q = log_p.clamp(max=-tiny), log_q.clamp(max=-tiny)
+    other_p, other_q = (-torch.expm1(log_p)).log(), (-torch.expm1(log_q)).log()
+    return log_p.exp() * (log_p - log_q) + other_p.exp() * (other_p - other_q)
+
+
+def penalised_rewards(
+    token_rewards: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor, *, coef: float, estimator: KlEstimator = "k1"
+) -> Tensor:
+    """[M]: r_t − coef · KL_t, a constant: the KL in the reward instead of the loss (never both).
+
+    Rewards [0, 0, 1], KL [.1, −.2, .3], coef 0.1: [−0.01, 0.02, 0.97].
+    """
+    return token_rewards - coef * kl_estimate(old_logprobs, ref_logprobs, estimator).detach()

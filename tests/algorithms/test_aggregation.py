@@ -17,6 +17,13 @@ def test_the_modes_give_the_numbers_of_the_toy_batch(mode, expected):
     close(aggregate(loss, ROWS, NUM_ROWS, mode, **TOTALS, max_length=4), expected)
 
 
+def test_the_norm_mode_of_roll_leaves_out_the_mean_over_answers():
+    """ROLL's variant is the sum over the constant: ours with one sequence."""
+    loss = ppo_loss(importance_ratio(NEW, OLD), ADVANTAGES, clip_low=0.2, clip_high=0.2)
+    share = aggregate(loss, ROWS, NUM_ROWS, "sequence_mean_token_sum_norm", tokens=6, sequences=1, max_length=4)
+    close(share, 1.105215)
+
+
 @pytest.mark.parametrize(("mode", "expected"), zip(MODES, [0.375, 0.5, 1.5, 0.25]))
 def test_the_mode_decides_what_a_short_answer_weighs(mode, expected):
     """Failure case 28: 3 tokens of loss 1 and 5 of loss 0."""

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from rollick.algorithms.aggregation import aggregate
-from rollick.algorithms.kl import kl_estimate
+from rollick.algorithms.kl import bernoulli_kl, full_kl, kl_estimate, off_policy_kl, penalised_rewards
 from tests.algorithms.toy import NEW, NUM_ROWS, REF, ROWS, TOTALS, close, f64
 
 ESTIMATORS = ["k1", "abs", "k2", "k3"]
@@ -80,3 +80,44 @@ def test_a_non_finite_log_prob_is_not_hidden(estimator):
 def test_an_unknown_estimator_is_refused():
     with pytest.raises(ValueError, match="'k4'"):
         kl_estimate(NEW, REF, "k4")
+
+
+def test_off_policy_kl_is_weighted_by_the_ratio():
+    old = f64(-1.0) - torch.log(f64(1.3))
+    close(off_policy_kl(f64(-1.0), f64(-1.5), old, "k3"), [0.138490])
+
+
+def test_off_policy_kl_has_the_value_and_gradient_of_fresh_samples():
+    """Tokens sampled from q, weighted to the policy: expectation KL(p‖ref), gradient that of KL(p‖ref)."""
+    behaviour = f64(0.2, 0.2, 0.6)
+    logits = P.log().requires_grad_()
+    sampled = off_policy_kl(logits.log_softmax(0), Q.log(), behaviour.log(), "k3")
+    expected = (behaviour * sampled).sum()
+    expected.backward()
+    close(expected, 0.116783)
+    close(logits.grad, [0.197021, -0.035035, -0.161986])
+
+
+def test_full_vocabulary_kl():
+    close(full_kl(P.log(), Q.log()), 0.116783)
+    close(full_kl(Q.log(), P.log()), 0.124011)
+    close(full_kl(P.log(), P.log()), 0.0)
+    close(full_kl(f64(0, 0.5, 0.5).log(), f64(0.5, 0.25, 0.25).log()), torch.log(f64(2.0))[0])
+    logits = P.log().requires_grad_()
+    full_kl(logits.log_softmax(0), Q.log()).backward()
+    close(logits.grad, [0.197021, -0.035035, -0.161986])
+
+
+def test_bernoulli_kl():
+    close(bernoulli_kl(f64(0.9, 0.1, 0.5).log(), f64(0.1, 0.9, 0.4).log()), [1.757780, 1.757780, 0.020411])
+    extreme = bernoulli_kl(torch.tensor([0.0, -0.1, -200.0]), torch.tensor([-200.0, 0.0, 0.0]))
+    assert extreme.isfinite().all()
+
+
+def test_the_kl_can_be_paid_from_the_reward():
+    """Failure case 43: once, as a constant."""
+    logprobs = f64(-1.0, -1.0, -1.0).requires_grad_()
+    rewards = penalised_rewards(f64(0, 0, 1), logprobs, f64(-1.1, -0.8, -1.3), coef=0.1)
+    close(rewards, [-0.01, 0.02, 0.97])
+    close(rewards.sum(), 0.98)
+    assert not rewards.requires_grad
