@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rollick.errors import WorkerError
+from rollick.runtime.base import Future
 
 
 class ReadyFuture:
@@ -51,7 +52,7 @@ class LocalWorkerGroup:
             raise WorkerError(f"role '{self.role}' has {self.size} ranks but got {len(shards)} shards for {method}")
         return [self._invoke(rank, method, (shard, *args), kwargs) for rank, shard in enumerate(shards)]
 
-    def call_async(self, method: str, *args: Any, **kwargs: Any) -> list[ReadyFuture]:
+    def call_async(self, method: str, *args: Any, **kwargs: Any) -> list[Future[Any]]:
         return [self._attempt(rank, method, args, kwargs) for rank in range(self.size)]
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ runs/<name>/
   metrics.jsonl      one line per step: {"step": 1, "time": 12.3, "loss": …}
   events.jsonl       every transition of every episode
   samples/           step_000001.jsonl, …: ids, text, log-probs, rewards, advantages
+  evaluation/        step_000000.jsonl, …: the same of the answers to held-out tasks
   checkpoints/       step_000020/, … (rollick.state.checkpoint)
   export/            Hugging Face folders
 """
@@ -49,7 +50,7 @@ class RunDirectory:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         self._lock = _take_lock(path)
-        for folder in (self.samples, self.checkpoints):
+        for folder in (self.samples, self.evaluation, self.checkpoints):
             folder.mkdir(exist_ok=True)
         self.metrics = JsonlFile(path / "metrics.jsonl")
         self.events = JsonlFile(path / "events.jsonl")
@@ -75,6 +76,10 @@ class RunDirectory:
         return self.path / "samples"
 
     @property
+    def evaluation(self) -> Path:
+        return self.path / "evaluation"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
@@ -92,9 +97,10 @@ class RunDirectory:
         """
         dropped = self.metrics.keep(lambda row: row["step"] <= step)
         self.events.keep(lambda row: row.get("step", 0) < step)
-        for path in self.samples.glob("step_*.jsonl"):
-            if sample_step(path) > step:
-                path.unlink()
+        for folder in (self.samples, self.evaluation):
+            for path in folder.glob("step_*.jsonl"):
+                if sample_step(path) > step:
+                    path.unlink()
         if dropped and step > BEFORE_EVERYTHING:
             log.warning("%s: resuming at step %d, %d later lines of metrics were dropped", self.path, step, dropped)
 
