@@ -8,14 +8,13 @@ Failed("timeout after 5 s")    the grader itself failed; counted, shown, retried
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import Field, PositiveFloat
 
 from rollick.config.base import PluginSettings
-from rollick.data.records import Episode, Task
+from rollick.data.records import Episode
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,8 @@ class RewardOptions(PluginSettings):
         return Failed(f"reward '{self.label}': timeout after {seconds:g} s")
 
     def ground_truth_problem(self, ground_truth: Any) -> str | None:
-        """Why this grader could not use `ground_truth`, or None when it can."""
+        """Why this grader could not use `ground_truth`, or None when it can; asked of every task when data is loaded,
+        so that rows nobody can be paid for are counted and reported there."""
         return None
 
 
@@ -95,25 +95,3 @@ def checked(verdict: Any, label: str) -> Verdict:
         if not math.isfinite(value):
             return Failed(f"reward '{label}' returned {name} = {value}; rewards must be finite")
     return verdict
-
-
-@dataclass(frozen=True)
-class GroundTruthProblem:
-    """One row whose ground truth a grader cannot use: its episodes would all be abstained on.
-
-    GroundTruthProblem("train/17", "math", "'see figure' is not a mathematical expression")
-    """
-
-    task_id: str
-    label: str
-    reason: str
-
-
-def check_ground_truth(rewards: Sequence[RewardOptions], tasks: Iterable[Task]) -> list[GroundTruthProblem]:
-    """The unusable ground truths of a dataset, to be counted and reported when it is loaded."""
-    return [
-        GroundTruthProblem(task.id, options.label, reason)
-        for task in tasks
-        for options in rewards
-        if (reason := options.ground_truth_problem(task.ground_truth)) is not None
-    ]

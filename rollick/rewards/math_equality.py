@@ -239,7 +239,10 @@ def _numeral(text: str) -> Fraction | None:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Any:
-    """A sympy object by math-verify's LaTeX parser, or None."""
+    """A sympy object by math-verify's LaTeX parser, or None.
+
+    Not by `math_verify.parse`: where it takes a text for a plain expression, it hands it to Python's `eval`.
+    """
     if not text.strip() or too_large(text) or _NOT_VALUES.search(text):
         return None
     numeral = _numeral(text)

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from rollick.data.records import Task
 from rollick.errors import ConfigError
-from rollick.rewards.base import Abstain, Failed, GroundTruthProblem, RewardOptions, Score, check_ground_truth
+from rollick.rewards.base import Abstain, Failed, RewardOptions, Score
 from rollick.rewards.function import Options as FunctionOptions
 from rollick.rewards.grading import Grader, combine
 from rollick.rewards.match import Options as MatchOptions
@@ -186,13 +185,6 @@ def test_rewards_that_cancel_keep_their_parts():
     """Case 55: the sum is 0 and the parts show why."""
     options = [named("a"), named("b")]
     assert combine({"a": Score(3.0), "b": Score(-3.0)}, options) == Score(0.0, {"a": 3.0, "b": -3.0})
-
-
-def test_unusable_ground_truths_are_found_when_data_is_loaded():
-    """Case 64."""
-    tasks = [Task("t/0", "d", "p", "7"), Task("t/1", "d", "p", None)]
-    problems = check_ground_truth([MatchOptions(), function("length")], tasks)
-    assert problems == [GroundTruthProblem("t/1", "match", "None is no text or number to compare with")]
 
 
 def test_a_plugin_that_returns_no_verdict_or_nan_fails():

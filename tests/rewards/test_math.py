@@ -3,8 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rollick.data.records import Task
-from rollick.rewards.base import Abstain, Score, check_ground_truth
+from rollick.rewards.base import Abstain, Score
 from rollick.rewards.grading import Grader
 from rollick.rewards.math import Options
 from tests.rewards.episodes import episode
@@ -94,13 +93,15 @@ def test_an_unreadable_ground_truth_pays_nobody(truth):
         assert isinstance(grader.score(episode(answer, truth)), Abstain)
 
 
-def test_unreadable_ground_truths_are_reported_when_data_is_loaded():
+def test_unreadable_ground_truths_are_named_when_data_is_loaded():
     """Cases 63 and 64."""
-    truths = ["7", "see figure", r"\dfrac{9}{7}", None, r"\text{Monday}", "72 clips", r"\{1,2\}"]
-    tasks = [Task(f"t/{i}", "d", "p", truth) for i, truth in enumerate(truths)]
-    problems = check_ground_truth([Options()], tasks)
-    assert [problem.task_id for problem in problems] == ["t/1", "t/3"]
-    assert "see figure" in problems[0].reason
+    options = Options()
+    assert all(
+        options.ground_truth_problem(truth) is None
+        for truth in ["7", 7, 0.5, r"\dfrac{9}{7}", r"\text{Monday}", "72 clips", r"\{1,2\}", "#### 72"]
+    )
+    assert "see figure" in options.ground_truth_problem("see figure")
+    assert "None" in options.ground_truth_problem(None)
 
 
 @pytest.fixture(scope="module")
