@@ -54,6 +54,12 @@ def compact(keys: Tensor) -> tuple[Tensor, int]:
     return index, len(unique)
 
 
+def compact_pairs(first: Tensor, second: Tensor) -> tuple[Tensor, int]:
+    """As `compact`, for pairs of ids. ([7, 7, 3], [1, 2, 1]) → ([1, 2, 0], 3)"""
+    (left, _), (right, width) = compact(first), compact(second)
+    return compact(left * width + right)
+
+
 def segment_ends(segments: Tensor) -> Tensor:
     """bool[M]: the last token of each contiguous run of one segment. [0, 0, 2] → [False, True, True]"""
     ends = torch.ones_like(segments, dtype=torch.bool)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rollick.algorithms.groups import group_statistics
-from rollick.algorithms.segments import segment_count, segment_max, segment_min
+from rollick.algorithms.segments import compact_pairs, segment_count, segment_max, segment_min
 from rollick.algorithms.selection import largest, share
 
 
@@ -113,9 +113,12 @@ def repetition_penalty(token_ids: Tensor, rows: Tensor, num_rows: int, *, ngram:
     """
     if len(token_ids) < ngram:
         return torch.zeros(num_rows, dtype=torch.float64, device=token_ids.device)
-    grams, starts = token_ids.unfold(0, ngram, 1), rows[: len(rows) - ngram + 1]
-    inside = starts == rows[ngram - 1 :]
-    keyed = torch.cat([starts[:, None], grams], dim=1)[inside]
-    distinct = segment_count(torch.unique(keyed, dim=0)[:, 0], num_rows).double()
-    total = segment_count(keyed[:, 0], num_rows).double()
+    last = len(token_ids) - ngram + 1
+    gram, inside = rows[:last], rows[:last] == rows[ngram - 1 :]
+    for shift in range(ngram):
+        gram, num_grams = compact_pairs(gram, token_ids[shift : shift + last])
+    row_of_gram = rows.new_zeros(num_grams).scatter(0, gram[inside], rows[:last][inside])
+    met = segment_count(gram[inside], num_grams) > 0
+    distinct = segment_count(row_of_gram[met], num_rows).double()
+    total = segment_count(rows[:last][inside], num_rows).double()
     return torch.where(total > 0, (1 - distinct / total.clamp(min=1)) * max_penalty, 0.0)

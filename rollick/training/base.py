@@ -21,13 +21,11 @@ from rollick.engines.base import Bucket
 class Totals:
     """Global denominators of one optimiser update, over all micro-batches and ranks.
 
-    `tokens` = live (loss-masked) tokens, `sequences` = rows with at least one live token, `max_length` = the
-    constant of Dr.GRPO (the job's max_new_tokens).
+    `tokens` = live (loss-masked) tokens, `sequences` = rows with at least one live token.
     """
 
     tokens: int
     sequences: int
-    max_length: int = 0
 
 
 @dataclass

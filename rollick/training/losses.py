@@ -48,7 +48,7 @@ class PolicyLoss:
 
     Reads `advantages` of each live token; `old_logprobs` where the batch has them (where not, the policy that is
     being updated is the old one: every ratio is 1); `ref_logprobs` when kl_coef > 0; `behaviour_logprobs` for the
-    mismatch metrics. `max_length` is Dr.GRPO's constant, used when the totals name none.
+    mismatch metrics. `max_length` is the constant of `sequence_mean_token_sum_norm`: the job's max_new_tokens.
 
     Raises ValueError naming what the batch lacks.
     """
@@ -82,7 +82,7 @@ class PolicyLoss:
         return self.entropy_coef > 0
 
     def __call__(self, outputs: TokenOutputs, live: Batch, totals: Totals) -> LossOutput:
-        terms = _Terms(live, totals, self.aggregation, totals.max_length or self.max_length)
+        terms = _Terms(live, totals, self.aggregation, self.max_length)
         logprobs = outputs.logprobs
         advantages = _tensor(live, "advantages", "the advantages are computed before the update")
         old = live.tokens["old_logprobs"] if "old_logprobs" in live.tokens else logprobs.detach()
@@ -120,7 +120,7 @@ class SftLoss:
     needs_entropy: bool = False
 
     def __call__(self, outputs: TokenOutputs, live: Batch, totals: Totals) -> LossOutput:
-        terms = _Terms(live, totals, self.aggregation, totals.max_length)
+        terms = _Terms(live, totals, self.aggregation)
         nll = -outputs.logprobs
         loss = terms.aggregate(nll)
         terms.mean("loss/nll", nll)
@@ -130,7 +130,7 @@ class SftLoss:
 class _Terms:
     """Aggregates per-token values of one micro-batch and collects their metrics as (sum, weight)."""
 
-    def __init__(self, live: Batch, totals: Totals, aggregation: Aggregation, max_length: int):
+    def __init__(self, live: Batch, totals: Totals, aggregation: Aggregation, max_length: int = 0):
         self.rows, self.num_rows = live.row_index(), live.num_rows
         self.sequences = live_sequences(self.rows, self.num_rows)
         self.totals, self.aggregation, self.max_length = totals, aggregation, max_length

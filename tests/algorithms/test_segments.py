@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from rollick.algorithms.segments import (
     compact,
+    compact_pairs,
     next_in_segment,
     require_bool,
     reverse_scan,
@@ -32,6 +33,8 @@ def test_neighbours_and_ends():
     close(next_in_segment(f64(1, 2, 4), INDEX), [2, 0, 0])
     index, count = compact(torch.tensor([7, 3, 7]))
     assert index.tolist() == [1, 0, 1] and count == 2
+    index, count = compact_pairs(torch.tensor([7, 7, 3]), torch.tensor([1, 2, 1]))
+    assert index.tolist() == [1, 2, 0] and count == 3
 
 
 def test_a_mask_of_floats_is_refused():

@@ -14,7 +14,7 @@ from rollick.training.losses import PolicyLoss, SftLoss
 from tests.algorithms.toy import ADVANTAGES, INF, NEW, OLD, REF, close
 
 MODES = ["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum", "sequence_mean_token_sum_norm"]
-TOTALS = Totals(tokens=6, sequences=2, max_length=4)
+TOTALS = Totals(tokens=6, sequences=2)
 
 
 def live_batch(lengths=(2, 4), **tokens):
@@ -40,7 +40,7 @@ def logged(output):
 
 @pytest.mark.parametrize(("mode", "expected"), zip(MODES, [0.736810, 0.289503, 2.210430, 0.552607]))
 def test_the_policy_loss_of_the_toy_batch(mode, expected):
-    output, _ = run(PolicyLoss(aggregation=mode))
+    output, _ = run(PolicyLoss(aggregation=mode, max_length=4))
     close(output.loss, expected)
     close(logged(output)["loss/policy"], expected)
 
@@ -78,7 +78,7 @@ def test_the_entropy_bonus_lowers_the_loss():
 @pytest.mark.parametrize("mode", MODES)
 def test_without_old_log_probs_the_updated_policy_is_the_old_one(mode):
     batch = live_batch(advantages=ADVANTAGES)
-    loss = PolicyLoss(aggregation=mode)
+    loss = PolicyLoss(aggregation=mode, max_length=4)
     output, grad = run(loss, batch)
     _, recomputed = run(loss, live_batch(advantages=ADVANTAGES, old_logprobs=NEW))
     assert torch.equal(grad, recomputed)
@@ -101,8 +101,8 @@ def test_the_cut_into_micro_batches_changes_nothing(mode, order, cuts):
     draw = lambda: torch.randn(10, generator=generator, dtype=torch.float64)
     batch = live_batch(lengths, advantages=draw(), old_logprobs=draw(), ref_logprobs=draw(), behaviour_logprobs=draw())
     logprobs, entropy = draw(), draw().abs()
-    loss = PolicyLoss(kl_coef=0.1, entropy_coef=0.01, dual_clip=3.0, aggregation=mode)
-    totals = Totals(tokens=10, sequences=3, max_length=5)
+    loss = PolicyLoss(kl_coef=0.1, entropy_coef=0.01, dual_clip=3.0, aggregation=mode, max_length=5)
+    totals = Totals(tokens=10, sequences=3)
     whole, whole_grad = run(loss, batch, logprobs, entropy, totals)
     leaf, total, metrics = logprobs.clone().requires_grad_(), 0.0, {}
     for start, size in zip(torch.tensor([0, *cuts]).cumsum(0).tolist(), cuts):
@@ -182,11 +182,8 @@ def test_every_setting_arrives_and_the_loss_survives_pickling():
 )
 def test_every_option_changes_the_loss(base, change):
     """Failure case 3."""
-    totals, entropy = Totals(tokens=6, sequences=2), torch.ones(6, dtype=torch.float64)
-    assert (
-        run(base, entropy=entropy, totals=totals)[0].loss
-        != run(replace(base, **change), entropy=entropy, totals=totals)[0].loss
-    )
+    entropy = torch.ones(6, dtype=torch.float64)
+    assert run(base, entropy=entropy)[0].loss != run(replace(base, **change), entropy=entropy)[0].loss
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rollick.algorithms.advantages.grpo import grpo_advantages
-from rollick.algorithms.segments import compact, reverse_scan, segment_max, segment_sum
+from rollick.algorithms.segments import compact, compact_pairs, reverse_scan, segment_max, segment_sum
 
 
 def step_returns(step_rewards: Tensor, episodes: Tensor, gamma: float = 0.95) -> Tensor:
@@ -58,7 +58,7 @@ def gigpo_advantages(
         scored = segment_sum(valid.double(), index, num_episodes) > 0
         of_episode = grpo_advantages(total, task_of, scored, std=std, eps=eps)[index]
     returns = step_returns(torch.where(valid, step_rewards, 0.0), episodes, gamma)
-    _, same_state = torch.unique(torch.stack([groups, states]), dim=1, return_inverse=True)
+    same_state, _ = compact_pairs(groups, states)
     of_step = grpo_advantages(returns, same_state, valid, std=std, eps=eps)
     return torch.where(valid, of_episode + step_weight * of_step, 0.0)
 
