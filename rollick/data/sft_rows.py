@@ -16,7 +16,7 @@ and optionally `tools` (a list, or its JSON text) beside messages. `train_on` sa
 
 Answers in messages end as the chat template ends them. Raw text (`text`, or strings with `prompt_is: text`) gets
 the tokenizer's end token appended unless it is there already; a row that was cut by `max_length` has none.
-A template that rewrites earlier turns gives several rows per conversation, see `models.chat.conversation_rows`.
+A template that rewrites earlier turns gives several rows per conversation, see `models.turns.conversation_rows`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,8 @@ from rollick.config.sft import SftJob
 from rollick.data.datasets import Row, Rows
 from rollick.data.records import NO_VERSION, Message, Sample
 from rollick.errors import DataError
-from rollick.models.chat import (
-    TokenRow,
-    Tools,
-    completion_ids,
-    conversation_rows,
-    render,
-    text_ids,
-)
+from rollick.models.chat import Tools, encode, render, text_ids
+from rollick.models.turns import TokenRow, completion_ids, conversation_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -131,7 +125,7 @@ def prepare_sft_rows(rows: Rows, tokenizer: PreTrainedTokenizerBase, job: SftJob
                 continue
             token_ids, loss_mask = np.asarray(row.token_ids, np.int32), np.asarray(row.loss_mask, bool)
             kept.append((f"{rows.name}/{index}" + (f"#{part}" if part else ""), token_ids, loss_mask))
-            report.without_end_token += not np.isin(token_ids[loss_mask], list(end_ids)).any()
+            report.without_end_token += reader.end_ids.isdisjoint(token_ids[loss_mask].tolist())
     if not kept:
         raise DataError(
             f"dataset '{rows.path}': none of its {len(rows)} rows has a token to train on "
@@ -236,7 +230,7 @@ class RowReader:
 
 def _whole_ids(tokenizer: PreTrainedTokenizerBase, messages: list[Message], tools: Tools | None) -> list[int]:
     """The whole conversation as the template writes it, without a generation prompt."""
-    return list(tokenizer(render(tokenizer, messages, tools), add_special_tokens=False)["input_ids"])
+    return encode(tokenizer, render(tokenizer, messages, tools))
 
 
 def _all_but_first(token_ids: list[int]) -> TokenRow:
