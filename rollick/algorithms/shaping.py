@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rollick.algorithms.groups import group_statistics
-from rollick.algorithms.segments import compact_pairs, segment_count, segment_max, segment_min
+from rollick.algorithms.segments import compact, compact_pairs, require_bool, segment_count, segment_max, segment_min
 from rollick.algorithms.selection import largest, share
 
 
@@ -35,8 +35,8 @@ def length_rewards(lengths: Tensor, correct: Tensor, groups: Tensor) -> Tensor:
 
     Lengths [100, 200, 300, 150 (wrong)]: [0.5, 0, −0.5, 0].
     """
-    index = torch.unique(groups, return_inverse=True)[1]
-    count = int(index.max()) + 1 if len(index) else 0
+    require_bool("correct", correct)
+    index, count = compact(groups)
     exact = lengths.double()
     shortest, longest = segment_min(exact, index, count)[index], segment_max(exact, index, count)[index]
     span = longest - shortest

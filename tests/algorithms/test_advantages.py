@@ -251,6 +251,28 @@ def test_rows_that_are_not_valid_get_zero_and_shift_nobody(name):
     assert (advantages[~valid] == 0).all()
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_nothing_to_learn_from_is_an_ordinary_case(name):
+    """No rows at all (everything was filtered), and rows that all failed."""
+    none = torch.zeros(0, dtype=torch.long)
+    assert ESTIMATORS[name](f64(), none, none.bool()).shape == (0,)
+    failed = ESTIMATORS[name](torch.full((4,), torch.nan).double(), ONE, ~ALL)
+    assert torch.equal(failed, torch.zeros(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_float_mask_is_refused(name):
+    """Failure case 38."""
+    with pytest.raises(TypeError, match="valid must be a bool tensor"):
+        ESTIMATORS[name](f64(1, 0, 0, 0), ONE, ALL.double())
+
+
+def test_a_float_mask_is_refused_by_reinforce_pp():
+    """Failure case 38."""
+    with pytest.raises(TypeError, match="valid must be a bool tensor"):
+        reinforce_pp_advantages(REWARDS5, ROWS5, valid=f64(1, 0))
+
+
 def test_opo_leaves_out_rows_that_are_not_valid():
     """Failure case 54."""
     valid = torch.tensor([True, True, True, False])

@@ -80,6 +80,22 @@ def test_filters_never_keep_a_row_that_was_not_scored():
         uncertainty_keep(SCORES, GROUPS, ALL, keep="best")
 
 
+def test_masks_must_be_bool():
+    """Failure case 38."""
+    with pytest.raises(TypeError, match="correct must be a bool tensor"):
+        length_rewards(torch.tensor([1, 2]), f64(1, 0), torch.tensor([0, 0]))
+    with pytest.raises(TypeError, match="valid must be a bool tensor"):
+        spread_keep(SCORES, GROUPS, SCORES)
+
+
+def test_nothing_to_filter_is_an_ordinary_case():
+    empty = torch.zeros(0, dtype=torch.long)
+    for keep in (difficulty_keep, spread_keep, uncertainty_keep):
+        assert keep(f64(), empty, empty.bool()).shape == (0,)
+    assert length_rewards(empty, empty.bool(), empty).shape == (0,)
+    close(repetition_penalty(empty, empty, 2, ngram=2, max_penalty=-1.0), [0, 0])
+
+
 def test_rows_without_advantage_are_found():
     assert nonzero_advantage_keep(f64(0, 0.1, -0.1, -0.0)).tolist() == [False, True, True, False]
 

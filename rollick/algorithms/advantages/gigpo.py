@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rollick.algorithms.advantages.grpo import grpo_advantages
-from rollick.algorithms.segments import compact, compact_pairs, reverse_scan, segment_max, segment_sum
+from rollick.algorithms.segments import compact, compact_pairs, require_bool, reverse_scan, segment_max, segment_sum
 
 
 def step_returns(step_rewards: Tensor, episodes: Tensor, gamma: float = 0.95) -> Tensor:
@@ -49,6 +49,7 @@ def gigpo_advantages(
     A visits s0, s1, s2 with rewards (0, 0, 1), B visits s0, s1 with (0, 0):
     A [0.951250, 0.975, 0.5], B [−0.951250, −0.975].
     """
+    require_bool("valid", valid)
     total, index, num_episodes = _episode_totals(step_rewards, episodes, valid)
     if episode_mean_over == "steps":
         of_episode = grpo_advantages(total[index], groups, valid, std=std, eps=eps)

@@ -8,6 +8,7 @@ from torch import Tensor
 from rollick.algorithms.advantages.grpo import grpo_advantages
 from rollick.algorithms.advantages.reinforce import discounted_returns
 from rollick.algorithms.normalization import whiten
+from rollick.algorithms.segments import require_bool
 
 
 def reinforce_pp_advantages(
@@ -21,7 +22,7 @@ def reinforce_pp_advantages(
     Two rows with token rewards [−.01, 1], [.02, −.03, 0]: returns [.99, 1], [−.01, −.03, 0], whitened
     [1.086162, 1.104265, −0.724108, −0.760313, −0.706005].
     """
-    live = torch.ones_like(rows, dtype=torch.bool) if valid is None else valid[rows]
+    live = torch.ones_like(rows, dtype=torch.bool) if valid is None else require_bool("valid", valid)[rows]
     returns = discounted_returns(torch.where(live, token_rewards, 0.0), rows, gamma)
     return whiten(returns, live, unbiased=unbiased)
 
