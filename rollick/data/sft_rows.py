@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -89,7 +89,13 @@ class SftRows(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sample]: ...
+    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
         id, token_ids, loss_mask = self._rows[index]
         size = len(token_ids)
         return Sample(

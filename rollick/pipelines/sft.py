@@ -9,22 +9,18 @@ over the dataset so far) and, where it was evaluated, `eval/loss` and `eval/perp
 from __future__ import annotations
 
 import logging
-import math
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 
-from rollick.config.job import DatasetSettings, warmup_problems
 from rollick.config.sft import SftJob
 from rollick.data.batch import Batch
-from rollick.data.datasets import load_rows
-from rollick.data.sampler import ShuffledSampler
-from rollick.data.sft_rows import SftRows, prepare_sft_rows
-from rollick.errors import ConfigError
-from rollick.models.tokenizer import end_token_ids, load_tokenizer, save_tokenizer
+from rollick.data.sft_rows import SftRows
+from rollick.models.tokenizer import save_tokenizer
 from rollick.pipelines.run_session import Resume, RunSession
+from rollick.pipelines.sft_data import SftData, row_record
 from rollick.runtime.local import LocalRuntime
 from rollick.state.seeds import derive_seed
 from rollick.training.losses import SftLoss
@@ -32,6 +28,8 @@ from rollick.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
+SHOWN_ROWS = 4
+"""The first rows are written to `samples/step_000000.jsonl`: what exactly is trained can be read there."""
 COLUMNS = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "epoch", "eval/loss")
 
 
@@ -53,40 +51,6 @@ def run(job: SftJob, resume: Resume = None) -> Path:
         return session.run.path
 
 
-class SftData:
-    """Tokenised rows, the order in which they are used, and how many updates that makes."""
-
-    def __init__(self, job: SftJob):
-        self.job = job
-        self.tokenizer = load_tokenizer(job.model)
-        self.end_ids = end_token_ids(job.model, self.tokenizer)
-        self.rows = self._prepare(job.dataset)
-        self.evaluation = self._prepare(job.evaluation.dataset) if job.evaluation else None
-        self.sampler = ShuffledSampler(len(self.rows), derive_seed(job.seed, "sft"))
-        self.planned_updates = job.steps or math.ceil(self._planned_samples() / job.samples_per_update)
-        problems = warmup_problems(job.trainer.schedule, self.planned_updates, f"{len(self.rows)} rows")
-        if problems:
-            raise ConfigError(problems)
-
-    @property
-    def epoch(self) -> float:
-        """Passes over the rows so far; 1.5 is half-way through the second."""
-        return self.sampler.drawn / len(self.rows)
-
-    def next_batch(self) -> Batch:
-        """The rows of the next update; of the last one of a job given in epochs, what is left."""
-        count = self.job.samples_per_update
-        if self.job.steps is None:
-            count = min(count, self._planned_samples() - self.sampler.drawn)
-        return Batch.from_samples([self.rows[index] for _, index in self.sampler.next(count)])
-
-    def _planned_samples(self) -> int:
-        return (self.job.epochs or 0) * len(self.rows)
-
-    def _prepare(self, dataset: DatasetSettings) -> SftRows:
-        return prepare_sft_rows(load_rows(dataset), self.tokenizer, self.job, self.end_ids)
-
-
 class SftPipeline:
     """The model of a job and the stages of a step."""
 
@@ -104,11 +68,12 @@ class SftPipeline:
             self.trainer.load(folder)
             self.data.sampler.restore(meta["sampler"])
             return
-        report = self.data.rows.report
-        self.session.metrics.add(report.metrics())
-        self.session.console.note(report.summary())
-        if report.without_end_token:
-            log.warning("%d rows train no end token and do not teach the model to stop", report.without_end_token)
+        self.session.metrics.add(self.data.rows.report.metrics())
+        self._describe("training", self.data.rows)
+        if self.data.evaluation:
+            self._describe("evaluation", self.data.evaluation)
+        shown = [row_record(sample, self.data.tokenizer) for sample in self.data.rows[:SHOWN_ROWS]]
+        self.session.run.write_samples(0, shown, max_groups=SHOWN_ROWS)
 
     def update(self, batch: Batch) -> None:
         started = time.monotonic()
@@ -143,9 +108,9 @@ class SftPipeline:
         Every row counts once: a last batch that is short weighs what its tokens (or rows) weigh.
         """
         totals = torch.zeros(4, dtype=torch.float64)
-        for start in range(0, len(rows), self.job.samples_per_update):
-            chosen = range(start, min(start + self.job.samples_per_update, len(rows)))
-            batch = Batch.from_samples([rows[index] for index in chosen])
+        size = self.job.samples_per_update
+        for start in range(0, len(rows), size):
+            batch = Batch.from_samples(rows[start : start + size])
             logprobs, _ = self.trainer.logprobs(batch, temperature=1.0)
             totals += nll_totals(batch, logprobs)
         return evaluation_metrics(totals, self.job.loss_aggregation)
@@ -154,6 +119,12 @@ class SftPipeline:
         self.trainer.export(self.session.run.export)
         save_tokenizer(self.session.run.export, self.data.tokenizer, self.data.end_ids)
         self.session.console.note(f"the model is in {self.session.run.export}")
+
+    def _describe(self, what: str, rows: SftRows) -> None:
+        self.session.console.note(f"{what}: {rows.report.summary()}")
+        if rows.report.without_end_token:
+            lacking = rows.report.without_end_token
+            log.warning("%s: %d rows train no end token and do not teach the model to stop", what, lacking)
 
     def _meta(self) -> dict[str, object]:
         return {"sampler": self.data.sampler.state()}

@@ -64,6 +64,17 @@ def test_train_on_chooses_turns(prepare):
     assert everything.loss_mask.tolist() == [False] + [True] * (len(everything) - 1)
 
 
+def test_packed_rows_train_their_own_positions(prepare):
+    """Case 27: an answer's place in a batch starts at its row's offset, not at the answer before it."""
+    rows = prepare([chat("1+1=", "2"), chat("2+2=", "4", "3+3=", "6"), chat("a", "b")])
+    batch = Batch.from_samples(list(rows))
+    live = batch.tokens["loss_mask"].nonzero()[:, 0].tolist()
+    assert live == [
+        int(offset) + position for offset, row in zip(batch.offsets, rows) for position in row.loss_mask.nonzero()[0]
+    ]
+    assert tiny_tokenizer().decode(batch.tokens["token_ids"][live]) == "2<|im_end|>4<|im_end|>6<|im_end|>b<|im_end|>"
+
+
 def test_prompt_and_completion_as_messages_or_as_text_are_the_same_row(prepare):
     as_text = {"prompt": "1+1=", "completion": "2"}
     as_messages = {"prompt": chat("1+1=")["messages"], "completion": [{"role": "assistant", "content": "2"}]}

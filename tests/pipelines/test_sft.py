@@ -4,6 +4,8 @@ import json
 import math
 import shutil
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -104,6 +106,10 @@ def test_the_loss_falls_and_the_exported_model_answers(job):
     assert rows[-1]["samples"] == 960
     assert rows[-1]["epoch"] == 80
 
+    shown = list(read_jsonl(directory / "samples" / "step_000000.jsonl"))
+    assert [row["response"] for row in shown] == [f"{i}<|im_end|>" for i in range(4)]
+    assert shown[3]["prompt"] == "<|im_start|>user\n0+3=<|im_end|>\n<|im_start|>assistant\n"
+
     model = AutoModelForCausalLM.from_pretrained(directory / "export")
     tokenizer = AutoTokenizer.from_pretrained(directory / "export")
     assert model.generation_config.eos_token_id == 2
@@ -167,6 +173,28 @@ def test_a_crash_costs_the_steps_since_the_last_checkpoint_only(job, updates):
     assert updates == rows[4:]
     assert weights(crashed) == weights(straight)
     assert without_times(metrics(crashed)) == without_times(metrics(straight))
+
+
+@pytest.mark.slow
+def test_a_killed_process_resumes_to_the_same_bytes(job, updates, tmp_path):
+    straight = sft.run(job("straight"))
+    settings = job("killed", checkpoint=CheckpointSettings(every=2))
+    (tmp_path / "job.json").write_text(settings.model_dump_json())
+    script = (
+        "import os, sys; from pathlib import Path\n"
+        "from rollick.config.sft import SftJob; from rollick.pipelines import sft\n"
+        "from rollick.training.trainer import Trainer\n"
+        "update, count = Trainer.update, iter(range(1, 99))\n"
+        "Trainer.update = lambda *a: os.kill(os.getpid(), 9) if next(count) == 6 else update(*a)\n"
+        "sft.run(SftJob.model_validate_json(Path(sys.argv[1]).read_text()))\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "job.json")]
+    assert subprocess.run(command, check=False, capture_output=True, timeout=120).returncode == -signal.SIGKILL
+    updates.clear()
+    killed = sft.run(settings, resume=True)
+    assert len(updates) == 2
+    assert weights(killed) == weights(straight)
+    assert without_times(metrics(killed)) == without_times(metrics(straight))
 
 
 def test_a_run_that_is_over_resumes_to_its_end_only(job, updates):
