@@ -207,7 +207,7 @@ def _equal_values(truth: str, answer: str) -> bool:
 
 
 def _same_number(truth: str, answer: str) -> bool:
-    one, two = _numeral(truth), _numeral(answer)
+    one, two = numeral(truth), numeral(answer)
     inexact = "." in truth or "." in answer
     if one is not None and two is not None:
         return one == two or (inexact and abs(one - two) <= RELATIVE_TOLERANCE * max(abs(one), abs(two)))
@@ -216,11 +216,11 @@ def _same_number(truth: str, answer: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _numeral(text: str) -> Fraction | None:
+def numeral(text: str) -> Fraction | None:
     """The exact value of a plain, scientific, mixed or fractional number; None for everything else."""
     text = text.strip()
     if re.fullmatch(r"\([^()]*\)/100", text):
-        inner = _numeral(text[1:-5])
+        inner = numeral(text[1:-5])
         return None if inner is None else inner / 100
     if _NUMERAL.fullmatch(text):
         return Fraction(text.rstrip(".") if text.endswith(".") else text)
@@ -245,11 +245,11 @@ def _parse(text: str) -> Any:
     """
     if not text.strip() or too_large(text) or _NOT_VALUES.search(text):
         return None
-    numeral = _numeral(text)
-    if numeral is not None:
+    exact = numeral(text)
+    if exact is not None:
         import sympy
 
-        return sympy.Rational(numeral.numerator, numeral.denominator)
+        return sympy.Rational(exact.numerator, exact.denominator)
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
     from latex2sympy2_extended.math_normalization import NormalizationConfig
 
@@ -329,10 +329,10 @@ def _constant(text: str) -> float | None:
     text = text.strip()
     if re.fullmatch(r"[-+]?\s*\\infty", text):
         return -math.inf if text.startswith("-") else math.inf
-    numeral = _numeral(text)
+    exact = numeral(text)
     try:
-        if numeral is not None:
-            return float(numeral)
+        if exact is not None:
+            return float(exact)
         parsed = _parse(text)
         if parsed is None or not hasattr(parsed, "free_symbols") or parsed.free_symbols:
             return None

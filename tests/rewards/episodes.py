@@ -15,6 +15,7 @@ def episode(
     extra: dict[str, Any] | None = None,
 ) -> Episode:
     task = Task(f"{domain}/1", domain, [{"role": "user", "content": prompt}], ground_truth, extra or {})
-    completion = Completion([1], [-0.1], [0.0], [0], "stop", 2)
+    n = max(1, len(response.split()))
+    completion = Completion([1] * n, [-0.1] * n, [0.0] * n, [0] * n, "stop", 2)
     turn = Turn([5, 6], completion, response_text=response)
     return Episode(id, "g0", 0, task, seed=1, turns=[turn], status="finished")

@@ -14,11 +14,21 @@ from tests.rewards.test_grading import collect
 
 ENTRY = {"task": "basic_arithmetic", "config": {}, "entry": {"question": "10 + 7", "answer": "17", "metadata": {}}}
 CASES = {
-    "math": ({}, r"Result: \boxed{17}", r"Result: \boxed{18}"),
-    "match": ({}, "17", "18"),
-    "function": ({"path": "tests.rewards.graders:equals"}, "17", "18"),
-    "reasoning_gym": ({}, "<answer>17</answer>", "<answer>23</answer>"),
+    "math": ({}, "17", r"Result: \boxed{17}", r"Result: \boxed{18}"),
+    "match": ({}, "17", "17", "18"),
+    "function": ({"path": "tests.rewards.graders:equals"}, "17", "17", "18"),
+    "reasoning_gym": ({}, None, "<answer>17</answer>", "<answer>23</answer>"),
+    "choice": ({}, "C", r"\boxed{C}", r"\boxed{B}"),
+    "numeric": ({}, 17, "It is 17", "It is 18"),
+    "overlap": ({}, "seventeen", "Seventeen.", "eighteen"),
+    "format": ({"tags": ["answer"]}, None, "<answer>17</answer>", "17"),
+    "language": ({"scripts": ["latin"]}, None, "seventeen", "семнадцать"),
+    "overlong": ({"max_length": 4, "buffer": 2}, None, "is seventeen", "is one and seven and nine"),
+    "repetition": ({"ngram": 1}, None, "all different", "same same"),
 }
+"""Options, ground truth, a right answer, a wrong answer."""
+PENALTIES = {"overlong", "repetition"}
+"""These pay 0 at best."""
 
 
 def test_every_registered_reward_has_a_case_here():
@@ -30,16 +40,17 @@ def test_a_right_answer_is_paid_and_a_wrong_one_is_not(kind):
     """Cases 68 and 75."""
     if kind == "reasoning_gym":
         pytest.importorskip("reasoning_gym")
-    options, right, wrong = CASES[kind]
+    options, truth, right, wrong = CASES[kind]
+    best = 0.0 if kind in PENALTIES else 1.0
     reward = load_plugin("rewards", kind).model_validate({"kind": kind, "weight": 2.0, **options})
     with Grader({"d": [reward]}, workers=1, timeout=30.0) as grader:
-        grader.submit(episode(right, "17", id="right", extra=ENTRY))
-        grader.submit(episode(wrong, "17", id="wrong", extra=ENTRY))
+        grader.submit(episode(right, truth, id="right", extra=ENTRY))
+        grader.submit(episode(wrong, truth, id="wrong", extra=ENTRY))
         done = collect(grader, 2, seconds=60)
     paid = {id: combine(verdicts, [reward]) for id, verdicts in done.items()}
     assert all(isinstance(verdict, Score) for verdict in paid.values()), paid
-    assert paid["right"].value == 2.0 and paid["right"].parts[reward.label] == 1.0
-    assert paid["wrong"].value < 1.0
+    assert paid["right"].value == 2.0 * best and paid["right"].parts[reward.label] == best
+    assert paid["wrong"].value < paid["right"].value
 
 
 def test_no_reward_hands_text_to_the_interpreter():
