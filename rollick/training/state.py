@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,8 @@ def write_state(directory: Path, tensors: dict[str, Tensor], rank: int, size: in
     """`tensors` go into sharded files that any number of ranks can read; `local` (JSON values and tensors) is
     this rank's own."""
     directory.mkdir(parents=True, exist_ok=True)
-    dcp.save({name: tensor.detach() for name, tensor in tensors.items()}, checkpoint_id=directory, no_dist=size == 1)
+    with _without_notes():
+        dcp.save({name: t.detach() for name, t in tensors.items()}, checkpoint_id=directory, no_dist=size == 1)
     torch.save(local, _local_file(directory, rank, size))
 
 
@@ -35,9 +39,8 @@ def read_state(directory: Path, tensors: dict[str, Tensor], rank: int, size: int
     if not (directory / ".metadata").is_file():
         raise DataError(f"checkpoint '{directory}': there is no trainer state")
     try:
-        dcp.load(
-            {name: tensor.detach() for name, tensor in tensors.items()}, checkpoint_id=directory, no_dist=size == 1
-        )
+        with _without_notes():
+            dcp.load({name: t.detach() for name, t in tensors.items()}, checkpoint_id=directory, no_dist=size == 1)
         own = _local_file(directory, rank, size)
         path = own if own.is_file() else sorted(directory.glob("rank_0_of_*.pt"))[0]
         return torch.load(path, weights_only=True)
@@ -61,6 +64,15 @@ def restore_random_states(platform: Platform, states: dict[str, Any]) -> None:
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
     version, internal, gauss = json.loads(states["python"])
     random.setstate((version, tuple(internal), gauss))
+
+
+@contextmanager
+def _without_notes() -> Iterator[None]:
+    """torch warns that one process saves as one process, and that files of an earlier try are replaced."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        warnings.filterwarnings("ignore", message="Detected an existing checkpoint")
+        yield
 
 
 def _local_file(directory: Path, rank: int, size: int) -> Path:
