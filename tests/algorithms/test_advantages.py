@@ -252,6 +252,14 @@ def test_rows_that_are_not_valid_get_zero_and_shift_nobody(name):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
+def test_group_ids_are_only_names(name):
+    rewards, groups = f64(1, 0, 0.5, 0.2, 0, 1), torch.tensor([0, 0, 1, 1, 2, 2])
+    valid = torch.ones(6, dtype=torch.bool)
+    renamed = torch.tensor([-5, 10**12, 7])[groups]
+    close(ESTIMATORS[name](rewards, renamed, valid), ESTIMATORS[name](rewards, groups, valid), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_nothing_to_learn_from_is_an_ordinary_case(name):
     """No rows at all (everything was filtered), and rows that all failed."""
     none = torch.zeros(0, dtype=torch.long)

@@ -80,6 +80,15 @@ def test_filters_never_keep_a_row_that_was_not_scored():
         uncertainty_keep(SCORES, GROUPS, ALL, keep="best")
 
 
+def test_group_ids_are_only_names():
+    renamed = torch.tensor([10**12, 7, -5, 3])[GROUPS]
+    for keep in (difficulty_keep, spread_keep):
+        assert torch.equal(keep(SCORES, renamed, ALL), keep(SCORES, GROUPS, ALL))
+    assert kept_groups(uncertainty_keep(SCORES, renamed, ALL, fraction=0.5)) == [1, 2]
+    lengths, correct = torch.tensor([5, 9, 1, 3]), torch.ones(4, dtype=torch.bool)
+    close(length_rewards(lengths, correct, torch.tensor([9, 9, -4, -4])), [0.5, -0.5, 0.5, -0.5])
+
+
 def test_masks_must_be_bool():
     """Failure case 38."""
     with pytest.raises(TypeError, match="correct must be a bool tensor"):
