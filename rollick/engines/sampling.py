@@ -1,7 +1,7 @@
 """Drawing tokens: cuts, inverse CDF, log-probs. Pure functions of logits, settings and uniforms.
 
-Every cut is one threshold on the logits of a row (keep what is at least as likely as …), so top-k, top-p and min-p
-combine by a maximum, tokens tied with the last kept one stay too, and nothing has to be sorted to draw. Where
+Every cut is one threshold on a row's probabilities (keep what is at least as likely as …). So top-k, top-p and
+min-p combine by a maximum, tokens tied with the last kept one stay too, and nothing has to be sorted to draw. Where
 nothing is cut, a draw costs one maximum, one exponential and one sum over the vocabulary.
 """
 
@@ -27,14 +27,14 @@ TOP_P_TOLERANCE = 1e-6
 class SamplingPlan:
     """The sampling settings of B rows as tensors [B, 1]; a flag is False where no row needs the step.
 
-    `top_k` is the vocabulary size where nothing is cut; `min_p_log` is log(min_p), -inf where nothing is cut.
+    `top_k` is the vocabulary size where nothing is cut.
     """
 
     temperature: torch.Tensor
     greedy: torch.Tensor
     top_k: torch.Tensor
     top_p: torch.Tensor
-    min_p_log: torch.Tensor
+    min_p: torch.Tensor
     has_temperature: bool
     has_greedy: bool
     has_top_k: bool
@@ -55,7 +55,7 @@ class SamplingPlan:
             greedy=column(greedy, torch.bool),
             top_k=column(top_k, torch.long),
             top_p=column(top_p, torch.float64),
-            min_p_log=column([np.log(p) if p > 0 else -np.inf for p in min_p], torch.float32),
+            min_p=column(min_p, torch.float64),
             has_temperature=any(t != 1.0 for t in temperature),
             has_greedy=any(greedy),
             has_top_k=any(k < vocab_size for k in top_k),
@@ -106,21 +106,21 @@ def draw(logits: torch.Tensor, plan: SamplingPlan, uniform: torch.Tensor) -> Dra
 
     Logits log([.55, .25, .15, .05]) with top_p 0.75 and u = 0.5 give id 0, log-prob -0.5978, kept mass -0.2231.
     """
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    scaled = logits.div_(plan.temperature) if plan.has_temperature else logits
-    shifted = scaled.sub_(scaled.amax(-1, keepdim=True))
-    weights = shifted.exp()
+    scaled = logits if logits.dtype == torch.float64 else logits.float()
+    if plan.has_temperature:
+        scaled = scaled.div_(plan.temperature)
+    weights = scaled.sub_(scaled.amax(-1, keepdim=True)).exp_()  # relative to the likeliest token, which has 1
     blocks = _block_sums(weights)
     total = blocks.sum(-1, keepdim=True)
     kept = total
+    token = weights.argmax(-1, keepdim=True) if plan.has_greedy else None
     if plan.cuts:
-        weights = weights.masked_fill_(shifted < _threshold(shifted, weights, total, plan), 0.0)
+        weights.masked_fill_(weights < _threshold(weights, total, plan), 0.0)
         blocks = _block_sums(weights)
         kept = torch.minimum(blocks.sum(-1, keepdim=True), total)
-    token = _invert(weights, blocks, uniform[:, None])
-    if plan.has_greedy:
-        token = torch.where(plan.greedy, shifted.argmax(-1, keepdim=True), token)
-    logprob = shifted.gather(-1, token).double() - total.log()
+    sampled = _invert(weights, blocks, uniform[:, None])
+    token = sampled if token is None else torch.where(plan.greedy, token, sampled)
+    logprob = weights.gather(-1, token).double().log() - total.log()
     return Draw(token.squeeze(-1), logprob.squeeze(-1), (kept.log() - total.log()).squeeze(-1))
 
 
@@ -151,34 +151,32 @@ def _invert(weights: torch.Tensor, blocks: torch.Tensor, uniform: torch.Tensor) 
     return block * BLOCK + inside.clamp_(min=first, max=last)
 
 
-def _threshold(shifted: torch.Tensor, weights: torch.Tensor, total: torch.Tensor, plan: SamplingPlan) -> torch.Tensor:
-    """[B, 1]: the logit (relative to the largest) of the last kept token, 0 at most, so one token always stays."""
-    cut = torch.full_like(total, -torch.inf, dtype=shifted.dtype)
+def _threshold(weights: torch.Tensor, total: torch.Tensor, plan: SamplingPlan) -> torch.Tensor:
+    """[B, 1]: the weight of the last kept token; at most 1, the largest weight, so one token always stays."""
+    cut = torch.zeros_like(total, dtype=weights.dtype)
     if plan.has_top_k:
-        uncut = plan.top_k == shifted.shape[-1]
+        uncut = plan.top_k == weights.shape[-1]
         wanted = int(plan.top_k.masked_fill(uncut, 1).max())
-        kth = shifted.topk(wanted, -1).values.gather(-1, plan.top_k.clamp(max=wanted) - 1)
-        cut = kth.masked_fill_(uncut, -torch.inf)
+        kth = weights.topk(wanted, -1).values.gather(-1, plan.top_k.clamp(max=wanted) - 1)
+        cut = kth.masked_fill_(uncut, 0.0)
     if plan.has_top_p:
         if plan.has_top_k:  # top-p counts the mass that top-k left
-            total = _block_sums(weights.masked_fill(shifted < cut, 0.0)).sum(-1, keepdim=True)
-        cut = torch.maximum(cut, _top_p_threshold(shifted, total, plan.top_p))
-    return torch.maximum(cut, plan.min_p_log.to(shifted.dtype)) if plan.has_min_p else cut
+            total = _block_sums(weights.masked_fill(weights < cut, 0.0)).sum(-1, keepdim=True)
+        cut = torch.maximum(cut, _top_p_threshold(weights, total, plan.top_p))
+    return torch.maximum(cut, plan.min_p.to(weights.dtype)) if plan.has_min_p else cut
 
 
-def _top_p_threshold(shifted: torch.Tensor, total: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """[B, 1]: the logit at which the likeliest tokens together reach `top_p` · `total`; -inf where top_p is 1."""
-    result = torch.full_like(total, -torch.inf, dtype=shifted.dtype)
+def _top_p_threshold(weights: torch.Tensor, total: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    """[B, 1]: the weight at which the likeliest tokens together reach `top_p` · `total`; 0 where top_p is 1."""
+    result = torch.zeros_like(total, dtype=weights.dtype)
     rows = (top_p[:, 0] < 1).nonzero()[:, 0]
     count = TOP_P_CANDIDATES
     while len(rows):
-        count = min(count, shifted.shape[-1])
-        values = shifted[rows].topk(count, -1).values
-        mass = values.exp().double().cumsum(-1)
-        reached = mass >= top_p[rows] * total[rows] * (1 - TOP_P_TOLERANCE)
-        first = reached.to(torch.uint8).argmax(-1, keepdim=True)
-        done = reached[:, -1] | (count == shifted.shape[-1])
-        first = torch.where(reached[:, -1:], first, count - 1)
+        count = min(count, weights.shape[-1])
+        values = weights[rows].topk(count, -1).values
+        reached = values.double().cumsum(-1) >= top_p[rows] * total[rows] * (1 - TOP_P_TOLERANCE)
+        first = torch.where(reached[:, -1:], reached.to(torch.uint8).argmax(-1, keepdim=True), count - 1)
+        done = reached[:, -1] | (count == weights.shape[-1])
         result[rows[done]] = values.gather(-1, first)[done]
         rows, count = rows[~done], count * 16
     return result

@@ -43,6 +43,9 @@ class Options(EngineOptions):
     """Rows that decode together; further requests wait."""
     prefill_tokens: PositiveInt = 4096
     """Tokens (with padding) of one prompt pass; longer prompts run in pieces."""
+    packed_weights: bool = True
+    """On a CPU in float32: hold large weights a second time in the processor's own layout. Products of few rows
+    are up to twice as fast; the memory of the engine's weights doubles."""
 
     def build(self, context: EngineContext) -> TorchEngine:
         """Load the model onto the context's device. Raises DataError when the folder has no model."""
@@ -53,6 +56,7 @@ class Options(EngineOptions):
             max_length=context.max_length,
             slots=self.slots,
             prefill_tokens=self.prefill_tokens,
+            packed_weights=self.packed_weights,
         )
 
 
@@ -135,15 +139,15 @@ class TorchEngine:
         max_length: int | None = None,
         slots: int = 64,
         prefill_tokens: int = 4096,
+        packed_weights: bool = True,
     ) -> None:
         self.version = 0
-        self._runner = ModelRunner(model, prefill_tokens)
+        self._runner = ModelRunner(model, prefill_tokens, packed_weights)
         self._tokenizer = tokenizer
         self._eos_token_ids = tuple(eos_token_ids)
         context = self._runner.config.max_position_embeddings
         self._max_length = min(max_length or context, context)
         self._slots = slots
-        self._home = self._runner.device
         self._waiting: deque[_Row] = deque()
         self._rows: list[_Row] = []
         self._ids: set[str] = set()
@@ -345,10 +349,10 @@ class TorchEngine:
             raise RuntimeError(f"engine: cannot sleep with {len(self._rows) + len(self._waiting)} requests in flight")
         self._cache = None
         self._prefixes.clear()
-        self._runner.model.to("cpu")
+        self._runner.sleep()
 
     def wake(self) -> None:
-        self._runner.model.to(self._home)
+        self._runner.wake()
 
     def stats(self) -> dict[str, float]:
         """`COUNTERS` since the start, and of this moment: running, waiting, cache_bytes."""

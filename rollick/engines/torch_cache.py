@@ -49,7 +49,7 @@ def prompt_cache(layer_types: Sequence[str]) -> Cache:
 class Prefix:
     """What a prompt left in the cache: for each layer its tensors without the batch axis.
 
-    Attention layers have (keys, values), both [length, heads, head_dim]; state layers have their convolution
+    Attention layers have (keys, values), both [heads, length, head_dim]; state layers have their convolution
     states followed by their recurrent states.
     """
 
@@ -64,7 +64,7 @@ class Prefix:
             if isinstance(layer, LinearAttentionLayer):
                 layers.append(tuple(state[row] for state in _states(layer)))
             elif isinstance(layer, DynamicLayer):
-                layers.append(tuple(t[row, :, :length].transpose(0, 1) for t in _keys_and_values(layer)))
+                layers.append(tuple(t[row, :, :length] for t in _keys_and_values(layer)))
         return cls(length, layers)
 
     def clone(self) -> Prefix:
@@ -84,37 +84,51 @@ def _states(layer: LinearAttentionLayer) -> list[torch.Tensor]:
 class Step:
     """Where one decode step of B rows writes, shared by all layers.
 
-    `flat_index` int64[B] = row · columns + position of the new token; `visible` = columns that attention reads.
+    `positions` int64[B] is the column of each row's new token, `visible` the number of columns attention reads.
     """
 
     rows: int = 0
     visible: int = 0
-    flat_index: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
+    columns: int = 0
+    positions: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
+    _flat: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def begin(self, positions: torch.Tensor, visible: int, columns: int) -> None:
+        self.rows, self.visible, self.columns, self.positions = len(positions), visible, columns, positions
+        self._flat.clear()
+
+    def flat_index(self, heads: int) -> torch.Tensor:
+        """int64[B · heads]: where (row, head, position) lies in a buffer flattened over its first three axes."""
+        if heads not in self._flat:
+            row_head = torch.arange(self.rows * heads, device=self.positions.device).view(self.rows, heads)
+            self._flat[heads] = (row_head * self.columns + self.positions[:, None]).flatten()
+        return self._flat[heads]
 
 
 class AttentionRows(CacheLayerMixin):
-    """Keys and values [rows, columns, heads, head_dim] of one attention layer."""
+    """Keys and values [rows, heads, columns, head_dim] of one attention layer."""
 
     def __init__(self, sample: DynamicLayer, step: Step) -> None:
         """`sample` is the layer after one token: it tells shapes, dtype and device."""
         super().__init__()
         self.step = step
-        self.buffers = [t.new_zeros((0, 0, t.shape[1], t.shape[3])) for t in _keys_and_values(sample)]
+        self.buffers = [t.new_zeros((0, t.shape[1], 0, t.shape[3])) for t in _keys_and_values(sample)]
         self.is_initialized = True
 
-    def reserve(self, rows: int, columns: int) -> None:
-        self.buffers = [_grown(buffer, rows, columns) for buffer in self.buffers]
+    def resize(self, rows: int, columns: int) -> None:
+        for i, buffer in enumerate(self.buffers):  # one at a time: the old one is freed before the next
+            self.buffers[i] = _resized(buffer, rows, columns)
 
     def put(self, row: int, tensors: tuple[torch.Tensor, ...]) -> None:
         for buffer, tensor in zip(self.buffers, tensors):
-            buffer[row, : len(tensor)] = tensor
+            buffer[row, :, : tensor.shape[1]] = tensor
 
     def clear(self, row: int) -> None:
         """Nothing to do: columns past a row's length are masked."""
 
     def move(self, source: int, target: int, length: int) -> None:
         for buffer in self.buffers:
-            buffer[target, :length] = buffer[source, :length]
+            buffer[target, :, :length] = buffer[source, :, :length]
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
@@ -123,8 +137,8 @@ class AttentionRows(CacheLayerMixin):
         step = self.step
         seen = []
         for buffer, new in zip(self.buffers, (key_states, value_states)):
-            buffer.flatten(0, 1).index_copy_(0, step.flat_index, new[:, :, 0])
-            seen.append(buffer[: step.rows, : step.visible].transpose(1, 2))
+            buffer.flatten(0, 2).index_copy_(0, step.flat_index(buffer.shape[1]), new.flatten(0, 2))
+            seen.append(buffer[: step.rows, :, : step.visible])
         return seen[0], seen[1]
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -144,14 +158,15 @@ class AttentionRows(CacheLayerMixin):
         return sum(buffer.nbytes for buffer in self.buffers)
 
 
-def _grown(buffer: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+def _resized(buffer: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     """Zeros where there was nothing: an attention weight of 0 times uninitialised memory may be NaN."""
-    if rows <= buffer.shape[0] and columns <= buffer.shape[1]:
-        return buffer
-    old_rows, old_columns = buffer.shape[:2]
-    larger = buffer.new_zeros((max(rows, old_rows), max(columns, old_columns), *buffer.shape[2:]))
-    larger[:old_rows, :old_columns] = buffer
-    return larger
+    old_rows, heads, old_columns, width = buffer.shape
+    kept_rows, kept_columns = min(rows, old_rows), min(columns, old_columns)
+    resized = buffer.new_empty((rows, heads, columns, width))
+    resized[:kept_rows, :, :kept_columns] = buffer[:kept_rows, :, :kept_columns]
+    resized[:kept_rows, :, kept_columns:] = 0
+    resized[kept_rows:] = 0
+    return resized
 
 
 class StateRows(LinearAttentionLayer):
@@ -170,12 +185,10 @@ class StateRows(LinearAttentionLayer):
         self.recurrent_keys = [i for i, s in sample.recurrent_states.items() if s is not None]
         self.buffers = [state.new_zeros((0, *state.shape[1:])) for state in _states(sample)]
 
-    def reserve(self, rows: int, columns: int) -> None:
+    def resize(self, rows: int, columns: int) -> None:
         for i, buffer in enumerate(self.buffers):
-            if rows > len(buffer):
-                larger = buffer.new_zeros((rows, *buffer.shape[1:]))
-                larger[: len(buffer)] = buffer
-                self.buffers[i] = larger
+            kept = min(rows, len(buffer))
+            self.buffers[i] = torch.cat([buffer[:kept], buffer.new_zeros((rows - kept, *buffer.shape[1:]))])
 
     def put(self, row: int, tensors: tuple[torch.Tensor, ...]) -> None:
         for buffer, tensor in zip(self.buffers, tensors):
@@ -215,13 +228,15 @@ class RowCache(Cache):
         super().__init__(layers=list(self.row_layers))
 
     def reserve(self, rows: int, columns: int) -> None:
-        """Make room for rows and columns: at least a quarter more than there was, so that growth stays rare."""
-        if rows > self.rows or columns > self.columns:
-            if columns > self.columns:
-                columns = -(-max(columns, self.columns * 5 // 4) // COLUMN_BLOCK) * COLUMN_BLOCK
-            self.rows, self.columns = max(rows, self.rows), max(columns, self.columns)
-            for layer in self.row_layers:
-                layer.reserve(self.rows, self.columns)
+        """Make room for this many rows and columns. Columns grow by at least a quarter, so that growth stays rare,
+        and then only for the rows that are alive: when few long rows are left, the buffers shrink to them."""
+        if columns > self.columns:
+            self.columns = -(-max(columns, self.columns * 5 // 4) // COLUMN_BLOCK) * COLUMN_BLOCK
+        elif rows <= self.rows:
+            return
+        self.rows = rows
+        for layer in self.row_layers:
+            layer.resize(self.rows, self.columns)
 
     def put(self, row: int, prefix: Prefix | None) -> None:
         """Start a row behind a prompt, or behind nothing."""
@@ -238,9 +253,7 @@ class RowCache(Cache):
 
     def begin_step(self, positions: torch.Tensor, visible: int) -> None:
         """The next forward pass has one token for each of the first len(positions) rows, at these positions."""
-        rows = len(positions)
-        self.step.rows, self.step.visible = rows, visible
-        self.step.flat_index = torch.arange(rows, device=positions.device) * self.columns + positions
+        self.step.begin(positions, visible, self.columns)
         for layer in self.row_layers:
             if isinstance(layer, StateRows):
                 layer.expose()

@@ -11,16 +11,22 @@ from transformers.cache_utils import Cache
 
 from rollick.engines.base import Bucket
 from rollick.engines.torch_cache import STATE_LAYERS, Prefix, RowCache, cache_layer_types, prompt_cache
+from rollick.engines.torch_packing import can_pack, pack_linears, unpack_linears
 from rollick.errors import WorkerError
 from rollick.models.hashing import tensor_hash
 from rollick.models.weights import named_weights
+from rollick.platforms.select import select_platform
+
+PADDED_SHARE = 0.85
+ENOUGH_TOKENS = 256
 
 
 class ModelRunner:
     """Forward passes of one model in inference mode, and the exchange of its weights."""
 
-    def __init__(self, model: PreTrainedModel, prefill_tokens: int) -> None:
-        """`prefill_tokens` bounds the (padded) tokens of one prompt pass.
+    def __init__(self, model: PreTrainedModel, prefill_tokens: int, packed_weights: bool = True) -> None:
+        """`prefill_tokens` bounds the (padded) tokens of one prompt pass; `packed_weights` keeps large matrices a
+        second time in the processor's layout, where there is one.
 
         Raises ConfigError when the model's layers need a kind of cache that cannot be batched.
         """
@@ -30,6 +36,9 @@ class ModelRunner:
         self.layer_types = cache_layer_types(model.config)
         self.has_state = any(kind in STATE_LAYERS for kind in self.layer_types)
         self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+        self._packed = packed_weights and can_pack(model)
+        self._home = model.device
+        self._weights_changed()
         self._sample = self._probe()
 
     @property
@@ -39,6 +48,20 @@ class ModelRunner:
     @property
     def vocab_size(self) -> int:
         return self.config.vocab_size
+
+    def _weights_changed(self) -> None:
+        if self._packed:
+            pack_linears(self.model)
+
+    def sleep(self) -> None:
+        """Keep nothing but the plain weights, in host memory."""
+        unpack_linears(self.model)
+        self.model.to("cpu")
+        select_platform(self._home).release_memory()
+
+    def wake(self) -> None:
+        self.model.to(self._home)
+        self._weights_changed()
 
     def new_cache(self) -> RowCache:
         return RowCache(self._sample)
@@ -79,12 +102,16 @@ class ModelRunner:
                 yield i, Prefix.from_cache(cache, row, len(prompts[i]))
 
     def _prefill_batches(self, lengths: Sequence[int]) -> Iterable[list[int]]:
-        """Indices by falling length, cut where the padded batch would pass the budget or lengths differ."""
+        """Indices by falling length. A batch ends at the budget, and where lengths fall below PADDED_SHARE of its
+        longest once it has ENOUGH_TOKENS to keep the processor busy (at any difference, for a recurrent state)."""
         batches: list[list[int]] = []
         for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
             longest = lengths[batches[-1][0]] if batches else 0
-            fits = bool(batches) and longest * (len(batches[-1]) + 1) <= self.prefill_tokens
-            if fits and not (self.has_state and lengths[i] != longest):
+            tokens = longest * len(batches[-1]) if batches else 0
+            alike = lengths[i] >= longest * PADDED_SHARE or tokens < ENOUGH_TOKENS
+            if self.has_state:
+                alike = lengths[i] == longest
+            if batches and alike and tokens + longest <= self.prefill_tokens:
                 batches[-1].append(i)
             else:
                 batches.append([i])
@@ -156,6 +183,7 @@ class ModelRunner:
             )
         for name, tensor in own.items():
             tensor.data = fresh.pop(name)
+        self._weights_changed()
         return {name: tensor_hash(tensor) for name, tensor in named_weights(self.model).items()}
 
 
