@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 from pydantic import ValidationError
 
 from rollick.config.base import nearest
@@ -56,7 +57,22 @@ def dump_job(job: JobSettings) -> str:
     tree = job.model_dump(mode="json")
     for key in job.unused():
         _remove(tree, key.split("."))
-    return OmegaConf.to_yaml(OmegaConf.create(_escape(tree)))
+    return yaml.dump(_escape(tree), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that a reader might take for something else: `1e-6`, `on`, line separators."""
+
+
+_PLAIN_TEXT = re.compile(r"(?!(?:true|false|yes|no|on|off|null|y|n|nan|inf)$)[a-z_/][\w./-]*", re.IGNORECASE | re.ASCII)
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if _PLAIN_TEXT.fullmatch(text) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _pipeline_model(tree: dict[str, Any], origins: Origins, source: str) -> type[JobSettings]:

@@ -142,10 +142,10 @@ def _include_list(value: Any, path: Path) -> list[str]:
 def _apply_override(tree: DictConfig, origins: Origins, override: str) -> None:
     key, equals, text = override.partition("=")
     key = key.strip()
+    if key.startswith("-"):
+        raise ConfigError(f"unknown option '{override}'; settings are written without dashes, as {_bare(key, text)}")
     if not equals or not all(key.split(".")):
         raise ConfigError(f"override '{override}': write it as key.sub=value, for example trainer.learning_rate=1e-5")
-    if key.startswith("-"):
-        raise ConfigError(f"override '{override}': write it without dashes, as {key.lstrip('-')}={text}")
     value = _override_value(override, text)
     parent, name = _descend(tree, key, override)
     if isinstance(parent, ListConfig):
@@ -154,6 +154,10 @@ def _apply_override(tree: DictConfig, origins: Origins, override: str) -> None:
         parent[name] = value
     _forget(origins, key)
     origins[key] = COMMAND_LINE
+
+
+def _bare(key: str, text: str) -> str:
+    return f"{key.lstrip('-').replace('-', '_')}={text or 'value'}"
 
 
 def _override_value(override: str, text: str) -> Any:

@@ -60,6 +60,7 @@ def write_samples(folder: Path, step: int, records: Iterable[SampleRecord], max_
     for record in records:
         if order.setdefault(record.group_id, len(order)) < max_groups:
             lines.append(json.dumps({"step": step, **_plain(asdict(record))}, ensure_ascii=False, default=_to_plain))
+    folder.mkdir(parents=True, exist_ok=True)
     path = sample_path(folder, step)
     write_atomically(path, "".join(line + "\n" for line in lines))
     return path

@@ -266,7 +266,10 @@ def test_resolved_job_loads_back_equal(tmp_path, preset):
 
 @given(
     stop=st.lists(
-        st.one_of(st.sampled_from(["${x}", "\\${", "1e-6", "on", "null", "~", "\n\n", "- a", "#"]), st.text())
+        st.one_of(
+            st.sampled_from(["${x}", "\\${", "1e-6", "on", "null", "~", "\n\n", "- a", "#", "a: b", "\x85\u2028"]),
+            st.text(),
+        )
     ),
     rate=st.floats(min_value=0, exclude_min=True, max_value=1e9),
     kl_coef=st.sampled_from([0.0, 0.1]),
