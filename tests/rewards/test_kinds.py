@@ -23,6 +23,7 @@ CASES = {
     "overlap": ({}, "seventeen", "Seventeen.", "eighteen"),
     "format": ({"tags": ["answer"]}, None, "<answer>17</answer>", "17"),
     "language": ({"scripts": ["latin"]}, None, "seventeen", "семнадцать"),
+    "ifeval": ({}, [{"id": "punctuation:no_comma"}], "one and two", "one, two"),
     "overlong": ({"max_length": 4, "buffer": 2}, None, "is seventeen", "is one and seven and nine"),
     "repetition": ({"ngram": 1}, None, "all different", "same same"),
 }
