@@ -51,13 +51,6 @@ def group_statistics(rewards: Tensor, groups: Tensor, valid: Tensor) -> GroupSta
     return GroupStatistics(index, exact, mean, std, count, _flat(rewards, valid, index, num_groups, count))
 
 
-def zero_spread_fraction(rewards: Tensor, groups: Tensor, valid: Tensor) -> float:
-    """Share of groups (with at least one valid row) that teach nothing: one valid row, or all rewards equal."""
-    statistics = group_statistics(rewards, groups, valid)
-    present = statistics.count > 0
-    return float((statistics.flat & present).sum() / present.sum().clamp(min=1))
-
-
 def _flat(rewards: Tensor, valid: Tensor, index: Tensor, num_groups: int, count: Tensor) -> Tensor:
     reward = rewards.double()
     highest = segment_max(torch.where(valid, reward, -torch.inf), index, num_groups)
