@@ -24,12 +24,15 @@ CASES = {
     "format": ({"tags": ["answer"]}, None, "<answer>17</answer>", "17"),
     "language": ({"scripts": ["latin"]}, None, "seventeen", "семнадцать"),
     "ifeval": ({}, [{"id": "punctuation:no_comma"}], "one and two", "one, two"),
+    "json_schema": ({}, {"type": "object"}, "{}", "[]"),
     "overlong": ({"max_length": 4, "buffer": 2}, None, "is seventeen", "is one and seven and nine"),
     "repetition": ({"ngram": 1}, None, "all different", "same same"),
 }
 """Options, ground truth, a right answer, a wrong answer."""
 PENALTIES = {"overlong", "repetition"}
 """These pay 0 at best."""
+PACKAGES = {"reasoning_gym": "reasoning_gym", "json_schema": "jsonschema"}
+"""What some need."""
 
 
 def test_every_registered_reward_has_a_case_here():
@@ -39,8 +42,8 @@ def test_every_registered_reward_has_a_case_here():
 @pytest.mark.parametrize("kind", CASES)
 def test_a_right_answer_is_paid_and_a_wrong_one_is_not(kind):
     """Cases 68 and 75."""
-    if kind == "reasoning_gym":
-        pytest.importorskip("reasoning_gym")
+    if kind in PACKAGES:
+        pytest.importorskip(PACKAGES[kind])
     options, truth, right, wrong = CASES[kind]
     best = 0.0 if kind in PENALTIES else 1.0
     reward = load_plugin("rewards", kind).model_validate({"kind": kind, "weight": 2.0, **options})
