@@ -20,9 +20,8 @@ def export_model(model: Any, weights: dict[str, Tensor], directory: Path, dtype:
     """
     if dtype is not None:
         weights = {name: w.to(dtype) if w.is_floating_point() else w for name, w in weights.items()}
+    model.save_pretrained(directory, state_dict=weights, max_shard_size=MAX_SHARD)
     previous = model.config.dtype
     model.config.dtype = next(w.dtype for w in weights.values() if w.is_floating_point())
-    try:
-        model.save_pretrained(directory, state_dict=weights, max_shard_size=MAX_SHARD)
-    finally:
-        model.config.dtype = previous
+    model.config.save_pretrained(directory)  # the one above names the model's dtype, not the files'
+    model.config.dtype = previous

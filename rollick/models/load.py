@@ -38,6 +38,7 @@ def load_causal_lm(
     Raises DataError when weights are missing, unexpected or of another shape, with all names of the model in one
     report, and MissingDependencyError when the chosen attention needs a package that is not installed.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     config = load_config(settings)
@@ -55,7 +56,7 @@ def load_causal_lm(
         )
     except ImportError as error:
         raise MissingDependencyError(f"model.attention: {settings.attention}: {_first_line(error)}") from error
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise DataError(f"model.path: cannot load '{settings.path}': {_first_line(error)}") from error
     model, report = loaded
     _require_complete(settings.path, report)
