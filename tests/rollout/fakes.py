@@ -132,11 +132,12 @@ class Breaking(Counting):
 
 
 def make_rollouts(engine, environments=None, grader=None, group_size=2, seed=7, log=None, **more):
-    """Rollouts over fake environments. `more` holds RolloutSettings keys, and interrupted/progress."""
+    """Rollouts over fake environments. `more` holds RolloutSettings keys, max_length, tokenizer,
+    interrupted and progress."""
     hooks = {name: more.pop(name) for name in ("interrupted", "progress") if name in more}
-    max_length = more.pop("max_length", 128)
+    max_length, tokenizer = more.pop("max_length", 128), more.pop("tokenizer", TOKENIZER)
     settings = RolloutSettings(**{"prompts_per_step": 3, "max_new_tokens": 16, **more})
-    domains = open_domains(environments or [FakeOptions()], TOKENIZER, settings.max_prompt_tokens, "refuse")
+    domains = open_domains(environments or [FakeOptions()], tokenizer, settings.max_prompt_tokens, "refuse")
     grader = grader or Grader(rewards_by_domain(domains), retries=0)
     hooks["record"] = event_log([].append if log is None else log.append)
-    return Rollouts(engine, grader, TOKENIZER, domains, settings, group_size, seed, max_length, **hooks)
+    return Rollouts(engine, grader, tokenizer, domains, settings, group_size, seed, max_length, **hooks)

@@ -13,7 +13,9 @@ from rollick.environments.base import Observation
 from rollick.errors import InterruptedRun, RewardError, WorkerError
 from rollick.models.chat import prompt_ids, render
 from rollick.rewards.base import Abstain, Failed, Score
+from rollick.rollout.domains import open_domains
 from rollick.rollout.events import replay
+from tests.models.tiny import CHATML, tiny_tokenizer
 from tests.rollout.fakes import (
     END,
     TOKENIZER,
@@ -108,7 +110,7 @@ def test_training_and_evaluation_sampling_reach_the_engine_as_written():
     """Case 95: the caller's temperature is the one that is used; evaluation's own applies to evaluation only."""
     engine = ScriptedEngine()
     rollouts = make_rollouts(engine, temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, stop=("\n",), max_new_tokens=9)
-    domains = rollouts._domains
+    domains = open_domains([FakeOptions()], TOKENIZER, 100, "refuse")
     rollouts.evaluate(0, 0, domains, Sampling(temperature=0.0, max_new_tokens=3), 1)
     assert {request.sampling for request in engine.requests} == {Sampling(temperature=0.0, max_new_tokens=3)}
     engine.requests.clear()
@@ -252,6 +254,16 @@ def test_a_grader_that_never_answers_becomes_a_failure(caplog):
     assert {episode.reason for episode in episodes} == {"no result after 0.3 s (waiting for grading)"}
 
 
+def test_an_episode_that_failed_for_good_is_not_waited_for(caplog):
+    judge = lambda episode: None if episode.member else Failed("broken")
+    limits = {"max_attempts": 1, "max_failure_rate": 1.0, "stall_warning": 0.1, "episode_timeout": 0.3}
+    rollouts = make_rollouts(ScriptedEngine(), grader=FakeGrader(judge), prompts_per_step=1, **limits)
+    with caplog.at_level(logging.WARNING):
+        rollouts.next_batch(0, 0)
+    assert "waiting for 1 of 2 episodes: s0/p0/m1 (grading" in caplog.text
+    assert rollouts.counters["ignored_results"] == 0
+
+
 def test_a_request_the_engine_never_answers_is_aborted_and_tried_again():
     engine = ScriptedEngine()
     engine.order = lambda ids: [id for id in ids if id != "s0/p0/m0@1.0"]
@@ -273,9 +285,29 @@ def test_turns_are_appended_to_the_ids_that_were_sampled():
     [sample] = episode.samples()
     assert sample.token_ids.tolist() == whole
     sampled = [TOKENIZER.decode(sample.token_ids[start:end].tolist()) for start, end in sample.segments]
+    assert len({request.seed for request in engine.requests}) == 3
     assert sampled == ["0<|im_end|>", "1<|im_end|>", "2<|im_end|>"]
     assert sample.loss_mask.sum() == 6
     assert episode.turns[0].observation == [user("next")] and episode.metrics["turns"] == 3
+
+
+def test_history_that_the_template_would_rewrite_is_kept_as_it_was_sampled():
+    """Case 127: a template that drops earlier reasoning; the row holds the context that was seen at sampling."""
+    dropping = CHATML.replace("message['content'] +", "message['content'].split('</think>')[-1] +")
+    assert dropping != CHATML
+    engine = ScriptedEngine(lambda request: f"<think>hm</think>{request.id[-1]}")
+    rollouts = make_rollouts(
+        engine,
+        [FakeOptions(make=Counting)],
+        None,
+        1,
+        prompts_per_step=1,
+        tokenizer=tiny_tokenizer(chat_template=dropping),
+    )
+    [episode] = flat(rollouts.next_batch(0, 0))
+    [sample] = episode.samples()
+    assert TOKENIZER.decode(sample.token_ids).count("<think>hm</think>") == 3
+    assert engine.requests[2].prompt_ids == tuple(sample.token_ids[: len(engine.requests[2].prompt_ids)])
 
 
 def test_an_answer_ended_by_a_stop_string_gets_its_end_token_from_the_template():
@@ -325,9 +357,10 @@ def test_weights_of_another_version_are_refused():
     with pytest.raises(WorkerError, match="wants answers of weights 3, but the engine serves version 0"):
         make_rollouts(ScriptedEngine()).next_batch(3, 3)
     stale = ScriptedEngine(lambda request: completion("7", version=2), version=3)
+    stale.order = lambda ids: ids[:1]
     with pytest.raises(WorkerError, match=r"answered with weights \[2\], but step 3 wants version 3"):
         make_rollouts(stale).next_batch(3, 3)
-    assert not stale.waiting
+    assert len(stale.aborted) == 5 and not stale.waiting  # nothing may answer into a later batch
 
 
 def test_ctrl_c_aborts_what_is_in_flight_and_the_resumed_run_makes_the_same_batch():
@@ -378,7 +411,7 @@ def test_evaluation_answers_every_task_once_and_moves_nothing_of_the_training():
     log = []
     rollouts = make_rollouts(ScriptedEngine(lambda request: str(request.seed)), log=log)
     before = rollouts.state()
-    domains = rollouts._domains
+    domains = open_domains([FakeOptions()], TOKENIZER, 100, "refuse")
     one = rollouts.evaluate(0, 0, domains, Sampling(), 2)
     other = rollouts.evaluate(5, 0, domains, Sampling(), 2)
     assert [group.task.id for group in one] == [f"sums/{i}" for i in range(6)]

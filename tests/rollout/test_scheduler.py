@@ -172,6 +172,15 @@ def test_a_state_lies_between_batches():
     assert other.counters == scheduler.counters and other.counters["consumed"] == 1
 
 
+def test_consumed_episodes_are_forgotten():
+    scheduler, _ = make_scheduler()
+    for step in range(3):
+        [start] = starts(scheduler.handle(BatchWanted(step, step, ("a",), 1), 0.0))
+        finish(scheduler, start)
+        scheduler.handle(BatchConsumed(step), 2.0)
+    assert not scheduler._episodes and scheduler.counters["consumed"] == 3
+
+
 def test_wrong_orders_of_the_driver_are_refused():
     scheduler, _ = make_scheduler()
     with pytest.raises(ValueError, match="at least one task"):
@@ -319,5 +328,5 @@ class SchedulerWorld(RuleBasedStateMachine):
                 states[transition.episode] = transition.target
 
 
-SchedulerWorld.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+SchedulerWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 TestSchedulerWorld = SchedulerWorld.TestCase
