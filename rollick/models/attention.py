@@ -44,12 +44,14 @@ class RowLayout:
                 members[-1].append(rows[row])
             else:
                 members.append([rows[row]])
-        home = torch.zeros(num_tokens, dtype=torch.long)
+        slots = sum(len(block) * len(block[0]) for block in members)
+        home = torch.full((num_tokens,), slots)
         blocks, start = [], 0
         for block in members:
             index = nn.utils.rnn.pad_sequence(block, batch_first=True)
             filled = torch.arange(index.shape[1]) < torch.tensor([len(row) for row in block])[:, None]
-            home[index[filled]] = start + filled.flatten().nonzero()[:, 0]
+            places = start + filled.flatten().nonzero()[:, 0]
+            home.scatter_reduce_(0, index[filled], places, "amin")  # the first of several, always the same one
             blocks.append(index)
             start += index.numel()
         return cls(tuple(blocks), home)

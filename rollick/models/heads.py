@@ -97,6 +97,12 @@ class _TiledHead(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_logprobs: Tensor, grad_entropies: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, log_normaliser, entropies = ctx.saved_tensors
+        # A token without advantage, or beyond the clip range, has gradient 0: half of a batch may need no work.
+        active = ((grad_logprobs != 0) | (grad_entropies != 0)).nonzero()[:, 0]
+        if partial := len(active) < len(hidden):
+            hidden, targets, log_normaliser, entropies, grad_logprobs, grad_entropies = (
+                x[active] for x in (hidden, targets, log_normaliser, entropies, grad_logprobs, grad_entropies)
+            )
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.zeros_like(hidden, dtype=log_normaliser.dtype) if wants_hidden else None
         grad_weight = torch.empty_like(weight) if wants_weight else None
@@ -126,7 +132,10 @@ class _TiledHead(torch.autograd.Function):
                 grad_weight[vocab] = weight_part
             if grad_bias is not None and bias_part is not None:
                 grad_bias[vocab] = bias_part
-        grad_hidden = None if grad_hidden is None else grad_hidden.to(hidden.dtype)
+        if grad_hidden is not None:
+            grad_hidden = grad_hidden.to(hidden.dtype)
+            if partial:
+                grad_hidden = hidden.new_zeros(ctx.saved_tensors[0].shape).index_copy_(0, active, grad_hidden)
         return grad_hidden, grad_weight, grad_bias, None, None, None, None
 
 

@@ -20,7 +20,7 @@ from rollick.models.load import load_causal_lm
 from rollick.models.weights import named_weights
 from rollick.platforms.select import select_platform
 from rollick.training.base import Loss, TokenOutputs, Totals, UpdateResult
-from rollick.training.microbatch import plan_packed, plan_padded
+from rollick.training.microbatch import plan_padded, plan_sharing
 from rollick.training.optimizer import (
     build_optimizer,
     clip_gradients,
@@ -28,7 +28,7 @@ from rollick.training.optimizer import (
     optimizer_state,
     set_learning_rate,
 )
-from rollick.training.packing import MicroBatch, filler, input_lengths, lay_out
+from rollick.training.packing import MicroBatch, filler, input_lengths, lay_out, shared_prefixes
 from rollick.training.ranks import Ranks
 from rollick.training.report import RankReport, merge_reports
 from rollick.training.schedule import learning_rate
@@ -194,8 +194,12 @@ class FsdpBackend:
             return []
         lengths = input_lengths(batch)
         rows = [row for row, length in enumerate(lengths) if length]
-        plan = plan_packed if self._scorer.packed else plan_padded
-        cut = plan([lengths[row] for row in rows], self._settings.tokens_per_micro_batch)
+        computed, budget = [lengths[row] for row in rows], self._settings.tokens_per_micro_batch
+        if self._scorer.packed:
+            shared, groups = shared_prefixes(batch), batch.rows["group"].tolist()
+            cut = plan_sharing(computed, [shared[row] for row in rows], [groups[row] for row in rows], budget)
+        else:
+            cut = plan_padded(computed, budget)
         return [[rows[i] for i in part] for part in cut]
 
     def _micro_batch(self, batch: Batch | None, plan: list[list[int]], index: int) -> MicroBatch | None:

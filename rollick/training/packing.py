@@ -20,7 +20,8 @@ class ModelInputs:
 
     Rows [5, 6, 9] and [7, 2] whose last tokens are live need the inputs 5, 6 and 7 only. Packed: input_ids
     [[5, 6, 7]], position_ids [[0, 1, 0]], predictors [1, 2], targets [9, 2]. Padded: [[5, 6], [7, 0]],
-    [[0, 1], [0, 1]], [1, 2], [9, 2].
+    [[0, 1], [0, 1]], [1, 2], [9, 2]. Packed rows of one group share what they have in common: beside [5, 6, 9], a
+    row [5, 6, 4] adds no input at all, and its target 4 has predictor 1 too.
     """
 
     input_ids: Tensor
@@ -61,6 +62,22 @@ def input_lengths(batch: Batch) -> list[int]:
     return last.scatter_reduce(0, batch.row_index(), torch.where(mask, place, 0), "amax").tolist()
 
 
+def shared_prefixes(batch: Batch) -> list[int]:
+    """Per row, how many of its first tokens equal those of the first row of its group (for that row: all of them).
+
+    Rows [5, 6, 9] and [5, 6, 7, 7] of one group give [3, 2].
+    """
+    leaders: dict[int, Tensor] = {}
+    shared = []
+    rows = batch.tokens["token_ids"].split(batch.lengths.tolist())
+    for ids, group in zip(rows, batch.rows["group"].tolist()):
+        leader = leaders.setdefault(group, ids)
+        common = min(len(ids), len(leader))
+        differs = (ids[:common] != leader[:common]).nonzero()
+        shared.append(int(differs[0]) if len(differs) else common)
+    return shared
+
+
 def lay_out(batch: Batch, rows: Sequence[int], packed: bool, pad_id: int = 0) -> MicroBatch:
     """A micro-batch of these rows, each of which has a live token. `pad_id` fills padded places: any id does,
     since attention is causal and padding stands behind everything that counts."""
@@ -94,15 +111,22 @@ def _places(batch: Batch) -> Tensor:
 
 
 def _packed_inputs(part: Batch, kept: Tensor, lengths: Tensor, live_places: Tensor, targets: Tensor) -> ModelInputs:
-    packed_index = kept.cumsum(0) - 1
-    total = int(lengths.sum())
-    rows = torch.arange(total).split(lengths.tolist())
+    """A prefix that a row has in common with the first row of its group is not repeated: the states of its tokens
+    depend on nothing behind them, so the row reads them where that first row computes them."""
+    place, row = _places(part), part.row_index()
+    group = part.rows["group"]
+    leader = (group[:, None] == group[None, :]).int().argmax(1)
+    shared = torch.tensor(shared_prefixes(part)).minimum(lengths[leader])
+    borrowed = (place < shared[row]) & (leader != torch.arange(part.num_rows))[row]
+    own = kept & ~borrowed
+    source = torch.where(borrowed, part.offsets[leader[row]] + place, torch.arange(part.num_tokens))
+    packed_index = (own.cumsum(0) - 1)[source]
     return ModelInputs(
-        part.tokens["token_ids"][kept][None],
-        _places(part)[kept][None],
+        part.tokens["token_ids"][own][None],
+        place[own][None],
         packed_index[live_places - 1],
         targets,
-        RowLayout.of(rows, total),
+        RowLayout.of(packed_index[kept].split(lengths.tolist()), int(own.sum())),
     )
 
 

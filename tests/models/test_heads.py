@@ -84,6 +84,19 @@ def test_huge_logits_stay_finite():
     assert (entropy >= -1e-4).all() and (logprobs <= 1e-4).all()
 
 
+@pytest.mark.parametrize("live", [[], [2], [0, 3, 6]])
+def test_tokens_whose_gradient_is_zero_cost_nothing_and_change_nothing(small_tiles, live):
+    hidden, head, targets = inputs(vocab=300, bias=True)
+    weight = torch.zeros(7, dtype=torch.float64)
+    weight[live] = torch.arange(1.0, len(live) + 1, dtype=torch.float64)
+    gradients = [
+        torch.autograd.grad((weight * function(hidden, head, targets, 0.7)[0]).sum(), [hidden, *head.parameters()])
+        for function in (naive, token_logprobs)
+    ]
+    for ours, theirs in zip(*gradients):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+
+
 def test_no_tokens_give_empty_results_and_zero_gradients():
     hidden, head, targets = inputs(tokens=0)
     logprobs, _ = token_logprobs(hidden, head, targets, 1.0)

@@ -55,6 +55,17 @@ def test_every_family_scores_like_its_own_full_softmax_and_exports(folders, fami
     torch.testing.assert_close(one.logprobs(batch, 0.7)[0], moved, atol=1e-6, rtol=0)
 
 
+def grouped_batch():
+    """Two groups of four answers to one prompt each, some answers starting alike, one equal to another."""
+    samples = [make_sample(f"s{i}", 7 + i // 4, 3 + 2 * (i % 4), f"g{i // 4}", seed=i) for i in range(8)]
+    for i, sample in enumerate(samples):
+        leader, prompt = samples[i - i % 4], 7 + i // 4
+        common = prompt + i % 3  # up to two tokens of the answer too
+        sample.token_ids[:common] = leader.token_ids[:common]
+    samples[5].token_ids[:] = samples[6].token_ids[: len(samples[5])]
+    return with_coefficients(Batch.from_samples(samples))
+
+
 def gradients(folder, batch, loss, dtype="float64", **options):
     one = backend(folder, dtype, max_grad_norm=None, **options)
     metrics = one.update(batch, loss).metrics
@@ -103,6 +114,27 @@ def test_micro_batches_packing_padding_and_memory_options_leave_the_gradient(fol
     assert_same_gradients(ours, expected, atol)
     assert metrics["loss"] == pytest.approx(loss, abs=atol)
     assert metrics["weighted"] == pytest.approx(loss, abs=atol)
+
+
+@pytest.mark.parametrize("budget", [8192, 60, 1])
+@pytest.mark.parametrize("dtype, atol", [("float64", 1e-6), ("float32", 1e-5)])
+def test_prompts_that_a_group_shares_are_computed_once_and_leave_the_gradient(folders, budget, dtype, atol):
+    batch = grouped_batch()
+    expected, _ = naive_gradients(folders(), batch)
+    ours, _ = gradients(folders(), batch, WeightedLoss(), dtype, packing="packed", tokens_per_micro_batch=budget)
+    assert_same_gradients(ours, expected, atol)
+    scores, _ = backend(folders(), dtype, tokens_per_micro_batch=budget).logprobs(batch, 0.7)
+    torch.testing.assert_close(
+        scores.double(), naive_scores(folders(), batch, 0.7, torch.float64)[0], atol=atol, rtol=0
+    )
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "qwen2"])
+def test_shared_prompts_leave_the_gradient_in_other_families(folders, family):
+    batch = grouped_batch()
+    expected, _ = gradients(folders(family), batch, WeightedLoss(), packing="padded")
+    ours, _ = gradients(folders(family), batch, WeightedLoss(), packing="packed")
+    assert_same_gradients(ours, expected, 1e-6)
 
 
 def test_row_order_leaves_the_gradient(folders):
@@ -158,7 +190,7 @@ def test_the_mode_and_not_the_layout_decides_the_weight_of_short_rows(folders, p
             values = (live.lengths[live.row_index()] == 3).to(outputs.logprobs.dtype)
             return super().__call__(dataclasses.replace(outputs, logprobs=outputs.logprobs * 0 - values), live, totals)
 
-    batch = Batch.from_samples([make_sample("short", 4, 3), make_sample("long", 4, 5)])
+    batch = Batch.from_samples([make_sample("short", 4, 3, seed=1), make_sample("long", 4, 5, seed=2)])
     one = backend(folders(), packing=packing, tokens_per_micro_batch=8)
     metrics = one.update(batch, Constant(by_row=by_row)).metrics
     assert metrics["micro_batches"] == 2

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollick.training.microbatch import plan_packed, plan_padded
+from rollick.training.microbatch import plan_packed, plan_padded, plan_sharing
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
 
@@ -17,6 +17,28 @@ def test_worked_examples():
     assert plan_packed([5, 3, 5, 3], 8) == [[0, 1], [2, 3]]
     assert plan_padded([5, 3, 5, 3], 10) == [[0, 2], [1, 3]]
     assert plan_packed([], 8) == plan_padded([], 8) == []
+
+
+def test_rows_of_a_group_cost_their_common_prefix_once():
+    assert plan_sharing([6, 5, 5], [6, 4, 4], [0, 0, 0], 7) == [[0, 1], [2]]
+    assert plan_sharing([6, 5, 5], [6, 4, 4], [0, 0, 0], 8) == [[0, 1, 2]]
+    assert plan_sharing([6, 5, 5], [6, 5, 5], [0, 1, 1], 11) == [[0, 1, 2]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20), st.integers(0, 3)), max_size=20), st.integers(1, 60))
+def test_sharing_keeps_every_row_and_the_budget(rows, budget):
+    """The true cost: each row's tokens minus what it surely has in common with the first row of its group there."""
+    lengths, groups = [row[0] for row in rows], [row[2] for row in rows]
+    shared = [length if groups.index(g) == i else min(s, length) for i, (length, s, g) in enumerate(rows)]
+    plan = plan_sharing(lengths, shared, groups, budget)
+    assert sorted(row for part in plan for row in part) == list(range(len(rows)))
+    for part in plan:
+        first = {g: next(row for row in part if groups[row] == g) for g in {groups[row] for row in part}}
+        cost = sum(
+            lengths[row] - (0 if first[groups[row]] == row else min(shared[row], shared[first[groups[row]]]))
+            for row in part
+        )
+        assert len(part) == 1 or cost <= budget
 
 
 def test_a_row_over_the_budget_is_alone():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rollick.data.batch import Batch
 from rollick.models.attention import RowLayout
-from rollick.training.packing import input_lengths, lay_out
+from rollick.training.packing import input_lengths, lay_out, shared_prefixes
 from tests.training.rows import make_sample
 
 
@@ -28,6 +28,23 @@ def test_worked_example():
     assert padded.input_ids.tolist() == [[5, 6], [7, 0]] and padded.position_ids.tolist() == [[0, 1], [0, 1]]
     assert packed.predictors.tolist() == padded.predictors.tolist() == [1, 2]
     assert packed.targets.tolist() == padded.targets.tolist() == [9, 2]
+
+
+def test_rows_of_a_group_share_their_prefix():
+    batch = batch_of(([5, 6, 9, 1], [0, 0, 1, 1]), ([5, 6, 4, 8, 3], [0, 0, 1, 1, 1]), ([5, 6, 9, 7], [0, 0, 0, 1]))
+    assert shared_prefixes(batch) == [4, 2, 3]
+    inputs = lay_out(batch, [0, 1, 2], True).inputs
+    assert inputs.input_ids.tolist() == [[5, 6, 9, 4, 8]]
+    assert inputs.position_ids.tolist() == [[0, 1, 2, 2, 3]]
+    assert inputs.predictors.tolist() == [1, 2, 1, 3, 4, 2]
+    assert inputs.targets.tolist() == [9, 1, 4, 8, 3, 7]
+
+
+def test_a_row_borrows_nothing_that_its_leader_does_not_compute():
+    """The first row needs only its first token; the second one the same tokens and more."""
+    batch = batch_of(([5, 6, 9, 1], [0, 1, 0, 0]), ([5, 6, 9, 1, 2], [0, 0, 0, 0, 1]))
+    inputs = lay_out(batch, [0, 1], True).inputs
+    assert inputs.input_ids.tolist() == [[5, 6, 9, 1]] and inputs.predictors.tolist() == [0, 3]
 
 
 def test_only_tokens_before_the_last_live_one_are_computed():
