@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 EpisodeState = Literal[
@@ -37,9 +37,15 @@ class Transition:
     reason: str = ""
 
     def to_row(self) -> dict[str, Any]:
-        fields = asdict(self)
-        fields["from"], fields["to"] = fields.pop("source"), fields.pop("target")
-        return fields
+        return {
+            "time": self.time,
+            "step": self.step,
+            "version": self.version,
+            "episode": self.episode,
+            "from": self.source,
+            "to": self.target,
+            "reason": self.reason,
+        }
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Transition:

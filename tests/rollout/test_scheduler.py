@@ -1,6 +1,8 @@
 """The scheduler as a state machine: nothing is lost, nothing counts twice, and the log tells all."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import settings
@@ -179,6 +181,12 @@ def test_consumed_episodes_are_forgotten():
         finish(scheduler, start)
         scheduler.handle(BatchConsumed(step), 2.0)
     assert not scheduler._episodes and scheduler.counters["consumed"] == 3
+
+
+def test_the_scheduler_needs_neither_torch_nor_ray():
+    code = "import sys, rollick.rollout.scheduler as s; print({'torch', 'ray', 'numpy', 'asyncio'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_wrong_orders_of_the_driver_are_refused():

@@ -8,6 +8,7 @@ from rollick.engines.base import Sampling
 from rollick.engines.torch import TorchEngine
 from rollick.environments.reasoning_gym import Options as GymOptions
 from rollick.environments.tasks import Options as TaskOptions
+from rollick.rewards.function import Options as FunctionOptions
 from rollick.rewards.grading import Grader
 from rollick.rollout.domains import open_domains, rewards_by_domain
 from rollick.rollout.driver import Rollouts
@@ -74,6 +75,16 @@ def test_greedy_evaluations_repeat_themselves(model, sums):
     assert len(one) == 12
     for a, b in zip(rows_of(one), rows_of(other), strict=True):
         assert np.array_equal(a.token_ids, b.token_ids)
+
+
+def test_a_python_function_is_reward_enough(model, sums):
+    """Case 8."""
+    environment = sums.model_copy(update={"rewards": [FunctionOptions(path="tests.rewards.graders:length")]})
+    rollouts, _, grader = make(model, [environment])
+    with grader:
+        groups = rollouts.next_batch(0, 0)
+    for episode in (episode for group in groups for episode in group.episodes):
+        assert episode.reward == float(len(episode.response_text))
 
 
 def test_reasoning_gym_tasks_are_graded_in_worker_processes(model):
