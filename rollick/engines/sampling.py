@@ -17,8 +17,8 @@ from rollick.engines.base import Sampling
 
 BLOCK = 256
 """The CDF is searched in two levels: float64 over sums of this many tokens, then float64 inside one block."""
-TOP_P_CANDIDATES = 512
-"""Likeliest tokens looked at first for top-p; rows whose mass does not reach p look at 16 times as many."""
+RADIX_WIDTHS = (11, 10, 10)
+"""Bits per round of the search for a top-p cut; together the 31 bits of a float that is not negative."""
 TOP_P_TOLERANCE = 1e-6
 """A set counts as reaching p when it does so within the rounding of float32 probabilities."""
 
@@ -55,7 +55,7 @@ class SamplingPlan:
             greedy=column(greedy, torch.bool),
             top_k=column(top_k, torch.long),
             top_p=column(top_p, torch.float64),
-            min_p=column(min_p, torch.float64),
+            min_p=column(min_p, torch.float32),
             has_temperature=any(t != 1.0 for t in temperature),
             has_greedy=any(greedy),
             has_top_k=any(k < vocab_size for k in top_k),
@@ -106,7 +106,7 @@ def draw(logits: torch.Tensor, plan: SamplingPlan, uniform: torch.Tensor) -> Dra
 
     Logits log([.55, .25, .15, .05]) with top_p 0.75 and u = 0.5 give id 0, log-prob -0.5978, kept mass -0.2231.
     """
-    scaled = logits if logits.dtype == torch.float64 else logits.float()
+    scaled = logits.float()
     if plan.has_temperature:
         scaled = scaled.div_(plan.temperature)
     weights = scaled.sub_(scaled.amax(-1, keepdim=True)).exp_()  # relative to the likeliest token, which has 1
@@ -153,7 +153,7 @@ def _invert(weights: torch.Tensor, blocks: torch.Tensor, uniform: torch.Tensor) 
 
 def _threshold(weights: torch.Tensor, total: torch.Tensor, plan: SamplingPlan) -> torch.Tensor:
     """[B, 1]: the weight of the last kept token; at most 1, the largest weight, so one token always stays."""
-    cut = torch.zeros_like(total, dtype=weights.dtype)
+    cut = torch.zeros_like(total, dtype=torch.float32)
     if plan.has_top_k:
         uncut = plan.top_k == weights.shape[-1]
         wanted = int(plan.top_k.masked_fill(uncut, 1).max())
@@ -163,20 +163,35 @@ def _threshold(weights: torch.Tensor, total: torch.Tensor, plan: SamplingPlan) -
         if plan.has_top_k:  # top-p counts the mass that top-k left
             total = _block_sums(weights.masked_fill(weights < cut, 0.0)).sum(-1, keepdim=True)
         cut = torch.maximum(cut, _top_p_threshold(weights, total, plan.top_p))
-    return torch.maximum(cut, plan.min_p.to(weights.dtype)) if plan.has_min_p else cut
+    return torch.maximum(cut, plan.min_p) if plan.has_min_p else cut
 
 
 def _top_p_threshold(weights: torch.Tensor, total: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """[B, 1]: the weight at which the likeliest tokens together reach `top_p` · `total`; 0 where top_p is 1."""
-    result = torch.zeros_like(total, dtype=weights.dtype)
-    rows = (top_p[:, 0] < 1).nonzero()[:, 0]
-    count = TOP_P_CANDIDATES
-    while len(rows):
-        count = min(count, weights.shape[-1])
-        values = weights[rows].topk(count, -1).values
-        reached = values.double().cumsum(-1) >= top_p[rows] * total[rows] * (1 - TOP_P_TOLERANCE)
-        first = torch.where(reached[:, -1:], reached.to(torch.uint8).argmax(-1, keepdim=True), count - 1)
-        done = reached[:, -1] | (count == weights.shape[-1])
-        result[rows[done]] = values.gather(-1, first)[done]
-        rows, count = rows[~done], count * 16
-    return result
+    """[B, 1]: the weight at which the likeliest tokens together reach `top_p` · `total`; 0 where top_p is 1.
+
+    Radix selection instead of a sort: floats that are not negative are ordered like their bits, so the mass is
+    counted by leading bits, then by the next bits of what shares the deciding ones, down to the last bit.
+    """
+    bits = weights.contiguous().view(torch.int32)
+    target = top_p * total * (1 - TOP_P_TOLERANCE)
+    above = torch.zeros_like(total)
+    prefix, values, row, shift = torch.zeros_like(total, dtype=torch.long), weights.double(), None, 31
+    for width in RADIX_WIDTHS:
+        shift -= width
+        digit = (bits >> shift & (2**width - 1)).long()
+        mass = values.new_zeros(len(weights), 2**width)
+        if row is None:
+            mass.scatter_add_(1, digit, values)
+        else:
+            mass.view(-1).index_add_(0, row * 2**width + digit, values)
+        reaching = above + mass.flip(-1).cumsum(-1).flip(-1)  # of all weights with this digit or a larger one
+        chosen = ((reaching >= target).sum(-1, keepdim=True) - 1).clamp_(min=0)
+        above = reaching.gather(-1, chosen) - mass.gather(-1, chosen)
+        prefix = prefix << width | chosen
+        if row is None:
+            row, column = (digit == chosen).nonzero(as_tuple=True)
+            bits, values = bits[row, column], values[row, column]
+        else:
+            same = digit == chosen[row, 0]
+            row, bits, values = row[same], bits[same], values[same]
+    return prefix.to(torch.int32).view(torch.float32).masked_fill_(top_p >= 1, 0.0)
