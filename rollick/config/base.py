@@ -55,7 +55,7 @@ def load_plugin(family: str, kind: str) -> type[PluginSettings]:
     Raises ValueError naming the kinds that exist.
     """
     names = plugin_kinds(family)
-    if "." not in kind and kind not in names:
+    if kind not in names and not ("." in kind and all(part.isidentifier() for part in kind.split("."))):
         near = nearest(kind, names)
         hint = f"; did you mean '{near}'?" if near else ""
         raise ValueError(

@@ -81,6 +81,8 @@ def _read_text(path: Path, includer: Path | None) -> str:
 def _parse(path: Path, text: str) -> tuple[DictConfig, Origins]:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError(f"{path}: {_no_mapping(node, path.name)}")
         tree = OmegaConf.create(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -90,17 +92,17 @@ def _parse(path: Path, text: str) -> tuple[DictConfig, Origins]:
         raise ConfigError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"{path}: {_first_line(error)}") from None
-    if node is None:
-        raise ConfigError(f"{path}: the file is empty; `rollick init rl {path.name}` writes a starter")
-    if not isinstance(node, yaml.MappingNode) or not isinstance(tree, DictConfig):
-        raise ConfigError(f"{path}: needs `key: value` pairs at the top level, found {_node_word(node)}")
+    assert isinstance(tree, DictConfig)
     origins: Origins = {}
     _record_lines(node, "", str(path), origins)
     return tree, origins
 
 
-def _node_word(node: yaml.Node) -> str:
-    return "a list" if isinstance(node, yaml.SequenceNode) else f"the bare value '{str(node.value)[:40]}'"
+def _no_mapping(node: yaml.Node | None, file: str) -> str:
+    if node is None:
+        return f"the file is empty; `rollick init rl {file}` writes a starter"
+    found = "a list" if isinstance(node, yaml.SequenceNode) else f"the bare value {str(node.value)[:40]!r}"
+    return f"needs `key: value` pairs at the top level, found {found}"
 
 
 def _record_lines(node: yaml.Node, key: str, file: str, origins: Origins) -> None:
