@@ -51,6 +51,7 @@ _FRAC = re.compile(
 _NOT_VALUES = re.compile(r"(?<![_^\d])\d+\s+\d|\d\s*_")
 """Two numbers side by side, and numbers in another base: equal only as text."""
 _BASED = re.compile(r"[\dA-F]+\s*_\s*(?:\d|\{\d+\})")
+_REPEATING = re.compile(r"([-+]?\d{0,300}\.\d{0,300})\s*\\overline\s*\{?(\d{1,100})\}?")
 _TOWER = re.compile(r"\d+(?:\^\d+)+")
 _MAX_EXPONENT = 10_000
 _MAX_DEPTH = 40
@@ -224,6 +225,8 @@ def numeral(text: str) -> Fraction | None:
         return None if inner is None else inner / 100
     if _NUMERAL.fullmatch(text):
         return Fraction(text.rstrip(".") if text.endswith(".") else text)
+    if match := _REPEATING.fullmatch(text):
+        return _repeating(match[1], match[2])
     if match := _RATIO.fullmatch(text):
         sign, whole, top, bottom = match.groups()
     elif match := _FRAC.fullmatch(text):
@@ -235,6 +238,14 @@ def numeral(text: str) -> Fraction | None:
         return None
     value = int(whole or 0) + Fraction(int(top), int(bottom))
     return -value if sign == "-" else value
+
+
+def _repeating(start: str, period: str) -> Fraction:
+    """0.1 with period 6 is 1/6."""
+    scale = 10 ** len(start.partition(".")[2])
+    tail = Fraction(int(period), (10 ** len(period) - 1) * scale)
+    head = Fraction(start + "0")
+    return head - tail if start.startswith("-") else head + tail
 
 
 @lru_cache(maxsize=4096)

@@ -23,7 +23,7 @@ _SPELLINGS = [
     (re.compile(r"\\frac\s+(\d)\s+(\d)"), r"\\frac{\1}{\2}"),
     (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s*\.?"), ""),
     (re.compile(r"\\(?:displaystyle|textstyle|limits|nolimits)(?![A-Za-z])"), ""),
-    (re.compile(r"(?<!\\)\\[!,]|\{,\}(?=\d)"), ""),
+    (re.compile(r"(?<!\\)\\!\s*|(?<!\\)\\,|\{,\}(?=\d)"), ""),
     (re.compile(r"(?<!\\)\\(?:[;: ]|quad(?![A-Za-z])|qquad(?![A-Za-z]))|(?<!\\)~"), " "),
     (re.compile(r"\\(?:leq|leqslant|le)(?![A-Za-z])|<=|=<"), r"\\le "),
     (re.compile(r"\\(?:geq|geqslant|ge)(?![A-Za-z])|>="), r"\\ge "),
@@ -99,7 +99,8 @@ def _plain_text(match: re.Match[str]) -> str:
         return f" {content.lower()} "
     if content in FUNCTIONS:
         return rf"\{content} "
-    if len(content) == 1 and not re.search(r"[\d})]\s*$", match.string[: match.start()]):
+    bold = match[0].startswith(("\\mathbf", "\\bold", "\\bm", "\\mathit"))
+    if len(content) == 1 and (bold or not re.search(r"[\d})]\s*$", match.string[: match.start()])):
         return f"{content} "
     return rf"\text{{{content}}}" if _WORDY.search(content) else content
 
