@@ -12,19 +12,19 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-WIDTH = 11
+WIDTH = 12
 ABSENT = "·"
 HEADER_EVERY = 25
 
 
 class ProgressConsole:
-    """Shows the chosen metrics of each step. `columns` are metric names; the last part of a name is its heading.
+    """Shows the chosen metrics of each step; one that has none of them (evaluation alone) gets no row.
 
     with ProgressConsole(total_steps=100, columns=["reward/mean", "loss"]) as console:
         console.log(1, {"reward/mean": 0.25, "loss": -0.01})
 
-    step         mean       loss
-    1/100        0.25      -0.01
+    step              reward        loss
+    1/100               0.25       -0.01
     """
 
     def __init__(self, total_steps: int, columns: Sequence[str], first_step: int = 0, console: Console | None = None):
@@ -60,6 +60,9 @@ class ProgressConsole:
         """Print the step's row (on a terminal the bar below it moves on)."""
         if self._progress:
             self._progress.update(self._task, completed=step)
+        if not metrics.keys() & set(self._columns):
+            return
+        if self._progress:
             self._print_row(step, metrics)
         else:
             self._print_line(step, metrics)
@@ -70,7 +73,7 @@ class ProgressConsole:
 
     def _print_row(self, step: int, metrics: dict[str, float]) -> None:
         if self._rows % HEADER_EVERY == 0:
-            heads = [name.rpartition("/")[2][: WIDTH - 1] for name in self._columns]
+            heads = [heading(name)[: WIDTH - 1] for name in self._columns]
             self.console.print(Text(_cells([_left("step"), *heads]), style="bold"), soft_wrap=True)
         self._rows += 1
         cells = [shorten(metrics.get(name)) for name in self._columns]
@@ -80,6 +83,11 @@ class ProgressConsole:
         shown = [f"{name}={shorten(metrics[name])}" for name in self._columns if name in metrics]
         seconds = time.monotonic() - self._started
         self.console.print(Text(f"step {step}/{self._total} {' '.join(shown)} ({seconds:.0f} s)"), soft_wrap=True)
+
+
+def heading(name: str) -> str:
+    """The telling part of a metric's name: `reward` of "reward/mean", `loss` of "eval/loss"."""
+    return name.removesuffix("/mean").rpartition("/")[2]
 
 
 def shorten(value: float | None) -> str:

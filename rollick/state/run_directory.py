@@ -2,6 +2,7 @@
 
 runs/<name>/
   config.yaml        every setting in effect; loads back to the same job
+  run.lock           held by the process that writes the run
   versions.json      what ran, of the latest start
   starts.jsonl       one line per start or resume: time, step, versions, settings that changed
   metrics.jsonl      one line per step: {"step": 1, "time": 12.3, "loss": …}

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from rollick.state.console import ProgressConsole, shorten
+from rollick.state.console import ProgressConsole, heading, shorten
 
 
 def show(terminal, steps=2):
@@ -14,6 +14,7 @@ def show(terminal, steps=2):
     columns = ["reward/mean", "loss", "eval/accuracy"]
     with ProgressConsole(total_steps=steps, columns=columns, console=console) as progress:
         progress.note("[ok] started")
+        progress.log(0, {"eval/other": 1.0})
         for step in range(1, steps + 1):
             progress.log(step, {"reward/mean": 0.25, "loss": -0.012345678, "other": 1.0})
     return out.getvalue()
@@ -28,8 +29,16 @@ def test_pipe_gets_one_plain_line_per_step():
 
 def test_terminal_gets_a_header_and_aligned_rows():
     lines = [line.rpartition("\x1b[2K")[2] for line in show(terminal=True).splitlines()]
-    assert "step              mean       loss   accuracy" in lines
-    assert "1/2               0.25   -0.01235          ·" in lines
+    assert "step              reward        loss    accuracy" in lines
+    assert "1/2                 0.25    -0.01235           ·" in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("loss", "loss"), ("reward/mean", "reward"), ("rollout/response_length/mean", "response_length"), ("a/b", "b")],
+)
+def test_headings_tell_columns_apart(name, text):
+    assert heading(name) == text
 
 
 @pytest.mark.parametrize(
