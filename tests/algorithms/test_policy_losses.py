@@ -188,6 +188,11 @@ def test_mirror_descent_losses():
     close(token_mean(opmd_loss(NEW, HALF)), -0.055417)
 
 
+def test_kimis_sequence_loss_gives_every_token_the_value_of_its_own_row():
+    likelihood = f64(0.5 * -1.32, -0.5 * -2.65)
+    close(kimi_sequence_loss(NEW, OLD, HALF, ROWS, NUM_ROWS), (0.05 * f64(0.18, 1.05).square() - likelihood)[ROWS])
+
+
 def test_tis_weights_are_truncated_and_carry_no_gradient():
     weight = importance_ratio(NEW, OLD).clamp(0, 1)
     close(tis_loss(NEW, OLD, ADVANTAGES), -weight * ADVANTAGES * NEW)
@@ -242,6 +247,10 @@ def test_dppo_stops_only_tokens_that_leave_the_trust_region(advantage, divergenc
     close(loss, torch.where(torch.tensor(expected), -weight * advantages * PROBS.log(), 0.0))
 
 
+def test_dppo_keeps_a_token_without_advantage_wherever_it_went():
+    assert dppo_keep(PROBS.log(), OLD_PROBS.log(), torch.zeros(5).double(), low=0.0, high=0.0).all()
+
+
 def test_dppo_refuses_an_unknown_divergence():
     with pytest.raises(ValueError, match="'js'"):
         dppo_keep(NEW, OLD, ADVANTAGES, divergence="js")
@@ -294,3 +303,10 @@ def test_ipa(reward, expected):
         lambda lp: ipa_loss(lp, old, behaviour, returns, CHUNKS, 3, mismatch_limit=1.2), logprobs, torch.sum
     )
     close(weight, f64(*expected)[CHUNKS])
+
+
+def test_the_mismatch_of_ipa_is_between_engine_and_old_policy():
+    """However far the update has moved the policy since, a chunk that the engine sampled faithfully stays."""
+    behaviour = f64(-1, -1, -1, -1, -1, -1)
+    moved = ipa_loss(behaviour + 0.9, behaviour, behaviour, torch.ones(6).double(), CHUNKS, 3, mismatch_limit=1.2)
+    close(moved, -(behaviour + 0.9))
