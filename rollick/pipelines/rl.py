@@ -194,12 +194,14 @@ class RlPipeline:
         write_samples(self.session.run.evaluation, completed, sample_records(groups), len(groups))
 
     def _minibatches(self, batch: Batch, epoch: int) -> list[list[int]]:
-        """Rows of each update, drawn without replacement; as many updates as planned whatever the number of rows,
-        so that the learning rate depends on the step alone."""
+        """Rows of each update, drawn without replacement, groups in random order and as whole as the sizes allow;
+        as many updates as planned whatever the number of rows, so that the learning rate depends on the step alone."""
+        groups = batch.rows["group"].numpy()
         seed = derive_seed(self.job.seed, "minibatches", self.session.step, epoch)
-        order = np.random.default_rng(seed).permutation(batch.num_rows)
+        places = np.random.default_rng(seed).permutation(groups.max() + 1)
         updates = self._updates_per_step // self.job.algorithm.epochs_per_batch
-        return [rows.tolist() for rows in np.array_split(order, updates) if len(rows)]
+        by_group = np.argsort(places[groups], kind="stable")
+        return [rows.tolist() for rows in np.array_split(by_group, updates) if len(rows)]
 
     def _load_reference(self, runtime: LocalRuntime) -> Trainer | None:
         """The frozen model of the KL term, loaded only when there is one."""
