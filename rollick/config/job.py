@@ -118,6 +118,8 @@ class JobSettings(Settings):
 
     def problems(self) -> list[str]:
         """Relations between settings that no single field can check; every violation, with its numbers."""
+        if self.model.dtype == "float16":
+            return ["model.dtype = float16: gradients underflow without loss scaling; train in bfloat16 or float32"]
         return []
 
     def unused(self) -> dict[str, str]:

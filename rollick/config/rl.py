@@ -161,6 +161,7 @@ class RlJob(JobSettings):
 
     def problems(self) -> list[str]:
         return [
+            *super().problems(),
             *self._batch_problems(),
             *self._sampling_problems(),
             *self._reward_problems(),

@@ -44,7 +44,7 @@ class SftJob(JobSettings):
     evaluation: SftEvaluationSettings | None = None
 
     def problems(self) -> list[str]:
-        found = []
+        found = super().problems()
         if (self.steps is None) == (self.epochs is None):
             found.append(
                 f"steps ({self.steps}) and epochs ({self.epochs}): give exactly one of them, "

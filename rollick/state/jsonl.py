@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rollick.errors import DataError
+from rollick.errors import DataError, RollickError
 
 Row = dict[str, Any]
 
@@ -35,9 +35,12 @@ class JsonlFile:
         self.append(json.dumps(row, ensure_ascii=False, allow_nan=False))
 
     def append(self, line: str) -> None:
-        """Append one object that is JSON text already."""
-        self._file.write(line.rstrip("\n") + "\n")
-        self._file.flush()
+        """Append one object that is JSON text already. Raises RollickError when the disk does not take it."""
+        try:
+            self._file.write(line.rstrip("\n") + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise RollickError(f"{self.path}: cannot be written ({error.strerror}); make room and resume") from error
 
     def keep(self, wanted: Callable[[Row], bool]) -> int:
         """Drop all other rows (by writing a new file beside and renaming it) and return how many went."""

@@ -49,7 +49,10 @@ class RunDirectory:
 
     def __init__(self, path: Path):
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be made ({error.strerror}); change output_dir or name") from None
         self._lock = _take_lock(path)
         for folder in (self.samples, self.evaluation, self.checkpoints):
             folder.mkdir(exist_ok=True)
@@ -136,9 +139,11 @@ def _take_lock(path: Path) -> IO[str]:
     lock = (path / "run.lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         lock.close()
         raise ConfigError(f"{path}: another process is writing this run; stop it or choose another `name`") from None
+    except OSError as error:
+        log.warning("%s: this file system has no locks (%s); start no second process on this run", path, error.strerror)
     return lock
 
 

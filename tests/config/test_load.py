@@ -178,6 +178,7 @@ def test_planned_updates_count_minibatches_and_epochs():
         ("reference.path=other", "has no effect: algorithm.kl_coef is 0"),
         ("environments.0.rewards=[]", "environments.0 (tests.config.fake_environment) has no reward source"),
         ("name=a/b", "name: 'a/b'"),
+        ("model.dtype=float16", "gradients underflow"),
     ],
 )
 def test_combination_that_cannot_work_is_refused(tmp_path, override, part):

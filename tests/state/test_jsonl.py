@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollick.errors import DataError
+from rollick.errors import DataError, RollickError
 from rollick.state.jsonl import JsonlFile, last_row, read_jsonl
 
 
@@ -58,3 +58,12 @@ def test_damaged_line_in_the_middle_is_named(tmp_path, damage):
     path.write_bytes(b'{"step": 1}\n' + damage + b'{"step": 3}\n')
     with pytest.raises(DataError, match=r"a\.jsonl:2: the line"):
         list(read_jsonl(path))
+
+
+def test_full_disk_is_one_sentence(tmp_path):
+    file = JsonlFile(tmp_path / "metrics.jsonl")
+    file.write({"step": 1})
+    file._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115 - the device that is always full
+    with pytest.raises(RollickError, match=r"metrics\.jsonl: cannot be written \(No space left on device\)"):
+        file.write({"step": 2})
+    assert list(read_jsonl(file.path)) == [{"step": 1}]

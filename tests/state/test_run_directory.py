@@ -77,6 +77,8 @@ def test_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="this is a file"):
         RunDirectory.create(tmp_path, "file", CONFIG, resume=False)
+    with pytest.raises(ConfigError, match=r"cannot be made \(Not a directory\); change output_dir"):
+        RunDirectory.create(tmp_path / "file", "demo", CONFIG, resume=False)
 
 
 def test_two_processes_cannot_write_one_run(tmp_path):
