@@ -71,7 +71,9 @@ class RunDirectory:
             _refuse_occupied(path)
         run = cls(path)
         if not resume:
-            run.rewind(BEFORE_EVERYTHING)
+            run._forget_after(BEFORE_EVERYTHING)
+        elif not any(run.checkpoints.glob("step_*")):
+            log.warning("%s: no checkpoint here; starting at step 0 unless --resume-from names another's", path)
         run._write_start(resolved_yaml, resume)
         return run
 
@@ -99,14 +101,19 @@ class RunDirectory:
 
         Events carry the index of the step they work on, which counts from 0.
         """
+        dropped = self._forget_after(step)
+        if dropped:
+            log.warning("%s: %d lines of metrics after step %d were dropped", self.path, dropped, max(step, 0))
+
+    def _forget_after(self, step: int) -> int:
+        """Returns the number of metrics lines that went."""
         dropped = self.metrics.keep(lambda row: row["step"] <= step)
         self.events.keep(lambda row: row.get("step", 0) < step)
         for folder in (self.samples, self.evaluation):
             for path in folder.glob("step_*.jsonl"):
                 if sample_step(path) > step:
                     path.unlink()
-        if dropped and step > BEFORE_EVERYTHING:
-            log.warning("%s: resuming at step %d, %d later lines of metrics were dropped", self.path, step, dropped)
+        return dropped
 
     def close(self) -> None:
         """Safe to call twice."""

@@ -106,6 +106,14 @@ def test_resume_doubles_and_misses_no_label(tmp_path):
     assert len(list((run / "samples").iterdir())) == 60
 
 
+def test_resume_without_a_checkpoint_says_that_it_starts_over(tmp_path, caplog):
+    run_steps(tmp_path, 1, 3, resume=False)
+    with create(tmp_path, resume=True) as run:
+        assert "no checkpoint here; starting at step 0" in caplog.text
+        run.rewind(-1)
+        assert "3 lines of metrics after step 0 were dropped" in caplog.text
+
+
 def test_rewind_removes_samples_of_lost_steps(tmp_path):
     run_steps(tmp_path, 1, 5, resume=False)
     with create(tmp_path, resume=True) as run:
