@@ -31,8 +31,7 @@ def inputs(tokens=7, width=5, vocab=11, bias=False, dtype=torch.float64, seed=0)
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of 3 tokens by 256 words, so that a small case crosses tile borders both ways."""
-    monkeypatch.setattr(heads, "TILE_TOKENS", 3)
-    monkeypatch.setattr(heads, "TILE_ELEMENTS", 3 * 256)
+    monkeypatch.setattr(heads, "CPU_TILE", heads.Tile(3, 3 * 256))
 
 
 def test_worked_example():
@@ -138,5 +137,5 @@ def test_no_tensor_larger_than_a_tile_is_allocated_in_forward_or_backward():
     with Watch():
         logprobs, entropy = token_logprobs(hidden, head, targets, 1.0, entropy=True)
         (logprobs.sum() + entropy.sum()).backward()
-    assert heads.TILE_ELEMENTS // 2 < largest <= heads.TILE_ELEMENTS
-    assert 20 * heads.TILE_ELEMENTS < 2100 * 40_000
+    assert heads.CPU_TILE.elements // 2 < largest <= heads.CPU_TILE.elements
+    assert 20 * heads.CPU_TILE.elements < 2100 * 40_000
