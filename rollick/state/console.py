@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -98,14 +98,19 @@ def shorten(value: float | None) -> str:
 
 
 def show_warnings() -> None:
-    """Send Rollick's own warnings to standard error, one line each."""
-    handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False, markup=False)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    """Send Rollick's own messages to standard error, each in one line."""
     logger = logging.getLogger("rollick")
     if not logger.handlers:
-        logger.addHandler(handler)
+        logger.addHandler(_StandardError())
         logger.setLevel(logging.INFO)
-        logger.propagate = False
+
+
+class _StandardError(logging.Handler):
+    """Looks up sys.stderr at each message: while a progress bar is shown, rich puts its own in that place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        print(prefix + self.format(record), file=sys.stderr, flush=True)
 
 
 def _left(text: str) -> str:

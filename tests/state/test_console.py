@@ -1,11 +1,12 @@
 """Progress in a pipe is plain lines; on a terminal a table."""
 
 import io
+import logging
 
 import pytest
 from rich.console import Console
 
-from rollick.state.console import ProgressConsole, heading, shorten
+from rollick.state.console import ProgressConsole, heading, shorten, show_warnings
 
 
 def show(terminal, steps=2):
@@ -46,3 +47,13 @@ def test_headings_tell_columns_apart(name, text):
 )
 def test_numbers_are_short(value, text):
     assert shorten(value) == text
+
+
+def test_messages_are_one_line_each_however_long_and_reach_other_handlers_too(capsys, caplog, monkeypatch):
+    logger = logging.getLogger("rollick")
+    monkeypatch.setattr(logger, "handlers", [])
+    show_warnings()
+    logging.getLogger("rollick.state.somewhere").warning("%s is %s", "x" * 100, "damaged")
+    logger.info("for your information")
+    assert capsys.readouterr().err == "warning: " + "x" * 100 + " is damaged\nfor your information\n"
+    assert "is damaged" in caplog.text
