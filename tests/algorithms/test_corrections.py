@@ -64,6 +64,10 @@ def test_masked_importance_sampling_keeps_the_original_denominator():
     assert by_row.tolist() == [True, True, False, False, False, False]
 
 
+def test_bounds_belong_to_what_is_kept():
+    assert within(f64(0.8, 1.2, 0.79, 1.21), 0.8, 1.2).tolist() == [True, True, False, False]
+
+
 def test_icepop():
     close(icepop_weights(f64(0.3, 0.9, 1.4, 6)), [0, 0.9, 1.4, 0])
     close(icepop_weights(TOKEN, 0.5, 5.0), TOKEN)

@@ -260,6 +260,7 @@ def test_covariance_selections():
     logprobs, advantages = f64(-3, -1, -1, -3), f64(-2, 2, -2, 2)
     covariance = token_covariance(logprobs, advantages)
     close(covariance, [2, 2, -2, -2])
+    assert not token_covariance(logprobs.requires_grad_(), advantages).requires_grad
     assert kl_cov_selection(covariance, fraction=0.25).tolist() == [True, False, False, False]
     draw = lambda seed, **bounds: clip_cov_selection(
         covariance, fraction=0.25, generator=torch.Generator().manual_seed(seed), **bounds
