@@ -33,7 +33,7 @@ _NUMBER = re.compile(
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s|\*|$)")
 _TEXT_GROUP = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname)\s*\{[^{}]*\}")
-_COMMAND = re.compile(r"\\[A-Za-z]+")
+_COMMAND = re.compile(r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _SHORT_WORD = re.compile(r"(?<![\\A-Za-z])(?:is|in|it|so|to|of|we|he|my|an|as|at|be|by|do|go|if|no|on|up|us)\b", re.I)
 
@@ -73,9 +73,10 @@ def find_answer(text: str, places: Sequence[Place]) -> list[str]:
 
 
 def has_prose(text: str) -> bool:
-    """Whether ordinary words stand in a text that should be mathematics (text commands do not count)."""
+    """Whether ordinary words stand in a text that should be mathematics (text commands and points ABC do not count)."""
     rest = _COMMAND.sub(" ", _TEXT_GROUP.sub(" ", text))
-    return any(word.lower() not in FUNCTIONS and word.lower() != "and" for word in _WORD.findall(rest))
+    found = [word for word in _WORD.findall(rest) if not (word.isupper() and len(word) <= 4)]
+    return any(word.lower() not in FUNCTIONS and word.lower() != "and" for word in found)
 
 
 def boxes(text: str) -> list[tuple[int, int, str]]:

@@ -7,6 +7,7 @@ from rollick.rewards.base import Abstain, Score
 from rollick.rewards.grading import Grader
 from rollick.rewards.math import Options
 from tests.rewards.episodes import episode
+from tests.rewards.math_pairs import DIFFERENT, EQUAL
 from tests.rewards.test_grading import collect
 
 
@@ -64,6 +65,16 @@ def value(response, truth, **options):
 def test_answers(truth, response, expected):
     """Cases 60 to 63 and 68 to 73."""
     assert value(response, truth) == expected
+
+
+@pytest.mark.parametrize(("pairs", "expected"), [(EQUAL, 1.0), (DIFFERENT, 0.0)], ids=["equal", "different"])
+def test_hand_checked_pairs_in_boxes(pairs, expected):
+    """What is equal as mathematics is paid through the whole reward."""
+    grader = Options().build()
+    verdicts = {pair: grader.score(episode(rf"So it is $\boxed{{{pair[1]}}}$.", pair[0])) for pair in pairs}
+    unreadable = {pair for pair, verdict in verdicts.items() if isinstance(verdict, Abstain)}
+    assert unreadable <= {(r"9^{9^{9^{9}}}", r"9^{9^{9^9}}")}
+    assert [pair for pair in pairs if pair not in unreadable and verdicts[pair].value != expected] == []
 
 
 def test_strict_mode_wants_a_box():
