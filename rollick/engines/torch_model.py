@@ -36,9 +36,10 @@ class ModelRunner:
         self.layer_types = cache_layer_types(model.config)
         self.has_state = any(kind in STATE_LAYERS for kind in self.layer_types)
         self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-        self._packed = packed_weights and can_pack(model)
         self._home = model.device
-        self._weights_changed()
+        self._packs = packed_weights and can_pack(model)
+        self._awake = True
+        self._pack()
         self._sample = self._probe()
 
     @property
@@ -49,19 +50,21 @@ class ModelRunner:
     def vocab_size(self) -> int:
         return self.config.vocab_size
 
-    def _weights_changed(self) -> None:
-        if self._packed:
+    def _pack(self) -> None:
+        if self._packs and self._awake:
             pack_linears(self.model)
 
     def sleep(self) -> None:
         """Keep nothing but the plain weights, in host memory."""
+        self._awake = False
         unpack_linears(self.model)
         self.model.to("cpu")
         select_platform(self._home).release_memory()
 
     def wake(self) -> None:
+        self._awake = True
         self.model.to(self._home)
-        self._weights_changed()
+        self._pack()
 
     def new_cache(self) -> RowCache:
         return RowCache(self._sample)
@@ -160,9 +163,20 @@ class ModelRunner:
         """Replace all weights at once; returns each one's content hash, read back from the model.
 
         The new tensors are copied to the side and swapped in when the last bucket has come, so for that time the
-        model is there twice, and a stream that breaks off or is wrong changes nothing. Raises WorkerError naming
-        missing, unexpected, repeated or misshapen tensors.
+        model is there twice (packed copies are dropped first), and a stream that breaks off or is wrong changes
+        nothing. Raises WorkerError naming missing, unexpected, repeated or misshapen tensors.
         """
+        unpack_linears(self.model)
+        try:
+            fresh = self._staged(buckets)
+            for name, tensor in named_weights(self.model).items():
+                tensor.data = fresh.pop(name)
+        finally:
+            self._pack()
+        return {name: tensor_hash(tensor) for name, tensor in named_weights(self.model).items()}
+
+    def _staged(self, buckets: Iterator[Bucket]) -> dict[str, torch.Tensor]:
+        """Copies of all tensors of the stream in the engine's dtypes and on its device, once their set is right."""
         own = named_weights(self.model)
         fresh: dict[str, torch.Tensor] = {}
         problems: list[str] = []
@@ -181,10 +195,7 @@ class ModelRunner:
                 f"weights refused, the old ones go on serving: {'; '.join(problems[:5])}"
                 + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
             )
-        for name, tensor in own.items():
-            tensor.data = fresh.pop(name)
-        self._weights_changed()
-        return {name: tensor_hash(tensor) for name, tensor in named_weights(self.model).items()}
+        return fresh
 
 
 def _refusal(

@@ -117,7 +117,7 @@ def a_request_answers_alike_alone_and_among_many_that_join_and_leave(subject: Su
             prompt(rng, subject, rng.randrange(1, 24)),
             seed=1000 + i,
             temperature=rng.choice((0.0, 0.7, 1.0, 1.3)),
-            max_new_tokens=rng.randrange(1, 24),
+            max_new_tokens=rng.randrange(1, 16),
             **rng.choice(CUTS),
         )
         for i in range(64)
@@ -336,7 +336,7 @@ def polling_an_idle_engine_returns_at_once(subject: Subject) -> None:
     assert time.monotonic() - started < 1.0
 
 
-def a_sleeping_engine_wakes_with_the_same_answers(subject: Subject) -> None:
+def a_sleeping_engine_wakes_with_the_same_answers_and_takes_weights(subject: Subject) -> None:
     engine = subject.engine()
     r = request("a", (5, 6, 7), temperature=1.0)
     [before] = generate(engine, [r])
@@ -348,6 +348,12 @@ def a_sleeping_engine_wakes_with_the_same_answers(subject: Subject) -> None:
     engine.wake()
     [after] = generate(engine, [r])
     assert (after.token_ids, after.logprobs) == (before.token_ids, before.logprobs)
+    engine.sleep()
+    engine.update_weights(1, iter([subject.weights(1)]))
+    engine.wake()
+    [changed] = generate(engine, [r])
+    expected = truth(subject, r.prompt_ids, changed, r.sampling, seed=1)
+    assert changed.logprobs == pytest.approx([a for a, _ in expected], abs=1e-4)
 
 
 def counters_add_up(subject: Subject) -> None:
@@ -376,6 +382,6 @@ CONTRACT = (
     a_wrong_set_of_weights_is_refused_by_name_and_the_old_ones_go_on,
     impossible_requests_are_refused_with_their_numbers,
     polling_an_idle_engine_returns_at_once,
-    a_sleeping_engine_wakes_with_the_same_answers,
+    a_sleeping_engine_wakes_with_the_same_answers_and_takes_weights,
     counters_add_up,
 )
