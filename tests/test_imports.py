@@ -15,7 +15,7 @@ LEVELS = (
     {"cli"},
     {"pipelines"},
     {"rollout", "training", "environments", "rewards"},
-    {"engines", "models", "data"},
+    {"engines", "models", "data", "sandbox"},
     {"runtime", "state", "config", "trackers", "platforms", "sandbox"},
 )
 """From the top down: a package imports its own level and those below."""

@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 checkpoint_app = typer.Typer(help="Look at the checkpoints of a run.", no_args_is_help=True)
 app.add_typer(checkpoint_app, name="checkpoint")
+sandbox_app = typer.Typer(help="Where code that a model wrote is run.", no_args_is_help=True)
+app.add_typer(sandbox_app, name="sandbox")
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory, as runs/my-rl.", show_default=False)]
 
@@ -141,6 +143,27 @@ def verify_checkpoints(run: RunArgument) -> None:
     from rollick.cli.checkpoints import show
 
     show(run, verify=True)
+
+
+@sandbox_app.command("check")
+def check_sandbox() -> None:
+    """Show how programs are isolated on this machine, what a run costs and which languages there are."""
+    from rollick.cli.sandbox import check
+
+    check()
+
+
+@sandbox_app.command("serve")
+def serve_sandbox(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8090,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Runs at a time; left out, one per core.")] = None,
+    token_env: Annotated[str, typer.Option(help="Environment variable with the token.")] = "ROLLICK_SANDBOX_TOKEN",
+) -> None:
+    """Run programs for jobs on other machines (sandbox: {url: …} in a job)."""
+    from rollick.cli.sandbox import serve
+
+    serve(host, port, concurrency, token_env)
 
 
 def main(arguments: list[str] | None = None) -> None:
