@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, L
 from rollick.config.base import load_plugin
 from rollick.config.job import ModelSettings
 from rollick.engines.base import EngineContext, GenerationRequest, Sampling, generate
-from rollick.engines.torch import TorchEngine
 from rollick.engines.torch_cache import cache_layer_types
+from rollick.engines.torch_engine import TorchEngine
 from rollick.engines.torch_packing import PackedProduct, unpack_linears
 from rollick.errors import ConfigError, DataError, NumericsError
 from rollick.models.weights import named_weights
@@ -212,5 +212,5 @@ def test_the_engine_is_built_from_a_job(tmp_path):
     assert 1 <= len(answer.token_ids) <= 6
     engine.close()
     missing = replace(context, model=ModelSettings(path=str(tmp_path / "nothing")))
-    with pytest.raises(DataError, match=r"model\.path: cannot load a causal LM from '.*nothing'"):
+    with pytest.raises(DataError, match=r"model\.path: .*nothing"):
         options.build(missing)

@@ -5,7 +5,7 @@ import pytest
 
 from rollick.config.rl import RolloutSettings
 from rollick.engines.base import Sampling
-from rollick.engines.torch import TorchEngine
+from rollick.engines.torch_engine import TorchEngine
 from rollick.environments.reasoning_gym import Options as GymOptions
 from rollick.environments.tasks import Options as TaskOptions
 from rollick.rewards.function import Options as FunctionOptions
