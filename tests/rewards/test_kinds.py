@@ -25,6 +25,12 @@ CASES = {
     "language": ({"scripts": ["latin"]}, None, "seventeen", "семнадцать"),
     "ifeval": ({}, [{"id": "punctuation:no_comma"}], "one and two", "one, two"),
     "json_schema": ({}, {"type": "object"}, "{}", "[]"),
+    "code": (
+        {"sandbox": {"isolation": "none"}},
+        [{"stdin": "7", "stdout": "17"}],
+        "```python\nprint(int(input()) + 10)\n```",
+        "```python\nprint(18)\n```",
+    ),
     "overlong": ({"max_length": 4, "buffer": 2}, None, "is seventeen", "is one and seven and nine"),
     "repetition": ({"ngram": 1}, None, "all different", "same same"),
 }
