@@ -174,8 +174,8 @@ class TorchEngine:
     # one token for every row
 
     def _step(self) -> None:
-        if self._waiting and len(self._rows) < self._slots:
-            self._admit()
+        if self._waiting and self._slots - len(self._rows) >= min(len(self._waiting), max(1, self._slots // 8)):
+            self._admit()  # a prompt pass reads all weights, however few prompts it has: let places gather for it
         sampled = self._decode()
         finished = []
         ids, logprobs, kept = (t.tolist() for t in (sampled.token_ids, sampled.logprobs, sampled.kept_logmass))

@@ -214,3 +214,18 @@ def test_the_engine_is_built_from_a_job(tmp_path):
     missing = replace(context, model=ModelSettings(path=str(tmp_path / "nothing")))
     with pytest.raises(DataError, match=r"model\.path: .*nothing"):
         options.build(missing)
+
+
+def test_waiting_requests_join_several_at_once_and_none_is_forgotten():
+    engine = engine_of(tiny_config("qwen3"), slots=16)
+    joined: list[int] = []
+    prefill = engine._runner.prefill
+    engine._runner.prefill = lambda prompts: (joined.append(len(prompts)), prefill(prompts))[1]
+    requests = [
+        replace(r, sampling=Sampling(max_new_tokens=3 + i % 11))
+        for i, r in enumerate(requests_of([4 + i % 5 for i in range(61)]))
+    ]
+    answers = generate(engine, requests)
+    assert [len(a.token_ids) for a in answers] == [3 + i % 11 for i in range(61)]
+    assert sum(joined) == 61
+    assert min(joined[:-1]) >= 2
