@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rollick.config.base import PluginSettings, plugin
 from rollick.data.records import Message, Task
+from rollick.rewards.gates import gate_problems
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ class EnvironmentOptions(PluginSettings):
     """Share of each step's prompts, relative to the other environments."""
     rewards: list[plugin("rewards")] = Field(default_factory=list)  # type: ignore[valid-type]
     """Graders of finished episodes; their weighted sum is added to the environment's own turn rewards."""
+
+    @model_validator(mode="after")
+    def _gates_exist(self) -> EnvironmentOptions:
+        if problems := gate_problems(self.rewards):
+            raise ValueError("; ".join(problems))
+        return self
 
     @property
     def domain(self) -> str:

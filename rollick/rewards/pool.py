@@ -52,7 +52,7 @@ class Lost:
     seconds: float
 
 
-Outcome = Verdict | Lost
+Outcome = Verdict | list[Verdict] | Lost
 
 
 @dataclass
@@ -83,11 +83,12 @@ class _Worker:
 class _Nursery:
     """The process that forks and kills workers (see `rollick.rewards.worker`)."""
 
-    def __init__(self, options: Sequence[RewardOptions], memory_bytes: int):
+    def __init__(self, options: Sequence[RewardOptions], memory_bytes: int | None, start_seconds: float):
         ours, theirs = socket.socketpair()
         path = os.pathsep.join(os.path.abspath(entry) for entry in [*sys.path, ""])
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         self.control = ours
+        self._start_seconds = start_seconds
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rollick.rewards.worker", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
@@ -96,7 +97,7 @@ class _Nursery:
             env={**os.environ, **threads, "PYTHONPATH": path},
         )
         theirs.close()
-        ours.settimeout(START_SECONDS)
+        ours.settimeout(start_seconds)
         send_frame(ours, pickle.dumps((list(options), memory_bytes)))
         self.ready = False
 
@@ -122,7 +123,7 @@ class _Nursery:
             theirs.close()
             os.close(write_end)
         ours.settimeout(10.0)
-        return _Worker(pid, ours, read_end, deadline=time.monotonic() + START_SECONDS)
+        return _Worker(pid, ours, read_end, deadline=time.monotonic() + self._start_seconds)
 
     def kill(self, pid: int) -> None:
         self.control.sendall(b"kill %d" % pid)
@@ -149,13 +150,23 @@ class _Nursery:
 class WorkerPool:
     """`workers` processes that each hold all graders of `options`; a call names its grader by position.
 
-    `memory_gb` bounds the private memory of each worker. Safe to use from several threads.
+    `memory_gb` bounds the private memory of each worker (None: nothing does), `start_seconds` the time it takes to
+    be ready; `recycle` replaces it after CALLS_PER_WORKER calls. Safe to use from several threads.
     """
 
-    def __init__(self, options: Sequence[RewardOptions], workers: int, memory_gb: float = 4.0):
+    def __init__(
+        self,
+        options: Sequence[RewardOptions],
+        workers: int,
+        memory_gb: float | None = 4.0,
+        start_seconds: float = START_SECONDS,
+        recycle: bool = True,
+    ):
         self._options = list(options)
         self._size = workers
-        self._memory_bytes = int(memory_gb * 2**30)
+        self._memory_bytes = None if memory_gb is None else int(memory_gb * 2**30)
+        self._start_seconds = start_seconds
+        self._recycle = recycle
         self._lock = threading.Condition()
         self._queue: deque[_Call] = deque()
         self._outcomes: deque[tuple[Any, Outcome]] = deque()
@@ -171,8 +182,9 @@ class WorkerPool:
         self._thread = threading.Thread(target=self._run, name="reward-pool", daemon=True)
         self._thread.start()
 
-    def submit(self, key: Hashable, index: int, episode: Episode, limit: float) -> None:
-        """Queue a call of grader `index`; `limit` seconds count from the moment a worker takes it.
+    def submit(self, key: Hashable, index: int, episode: Episode | list[Episode], limit: float) -> None:
+        """Queue a call of grader `index` (for a list of episodes the outcome is a list); `limit` seconds count from
+        the moment a worker takes it.
 
         Raises ValueError when `key` is in flight already, and whatever pickle raises for an episode it cannot take.
         """
@@ -245,7 +257,7 @@ class WorkerPool:
 
     def _run(self) -> None:
         while not self._closing and self._broken is None:
-            nursery = self._nursery = _Nursery(self._options, self._memory_bytes)
+            nursery = self._nursery = _Nursery(self._options, self._memory_bytes, self._start_seconds)
             try:
                 nursery.await_ready()
                 self._drive(nursery)
@@ -356,7 +368,7 @@ class WorkerPool:
         call, worker.call = worker.call, None
         worker.calls += 1
         self._finish(call, outcome)
-        if worker.calls >= CALLS_PER_WORKER:
+        if self._recycle and worker.calls >= CALLS_PER_WORKER:
             self._remove(nursery, worker)
 
     def _enforce(self, nursery: _Nursery) -> None:

@@ -10,9 +10,11 @@ trainer made; what comes back from them is JSON, because a grader may have run c
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import gc
+import inspect
 import json
 import os
 import pickle
@@ -65,8 +67,14 @@ def encode_verdict(verdict: Verdict) -> dict[str, Any]:
     return {"verdict": type(verdict).__name__, **asdict(verdict)}
 
 
-def decode_verdict(record: dict[str, Any]) -> Verdict:
-    """Undo `encode_verdict`; raises KeyError, TypeError or ValueError for anything else."""
+def decode_verdict(record: dict[str, Any]) -> Verdict | list[Verdict]:
+    """Undo `encode_verdict`, also of a batch; raises KeyError, TypeError or ValueError for anything else."""
+    if "verdicts" in record:
+        return [_decode(one) for one in record["verdicts"]]
+    return _decode(record)
+
+
+def _decode(record: dict[str, Any]) -> Verdict:
     kinds = {"Score": Score, "Abstain": Abstain, "Failed": Failed}
     fields = {key: value for key, value in record.items() if key != "verdict"}
     return kinds[record["verdict"]](**fields)
@@ -75,11 +83,29 @@ def decode_verdict(record: dict[str, Any]) -> Verdict:
 def grade(reward: Reward, label: str, episode: Episode) -> Verdict:
     """One call whose every outcome is a verdict: an exception in a grader is its failure, not the run's."""
     try:
-        return checked(reward.score(episode), label)
+        verdict: Any = reward.score(episode)
+        return checked(asyncio.run(verdict) if inspect.iscoroutine(verdict) else verdict, label)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a grader is foreign code; what it raised is reported
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}:{frame.lineno}"
-        return Failed(f"reward '{label}' raised {type(error).__name__}: {error!s:.300} ({where})")
+        return Failed(_raised(label, error))
+
+
+def grade_batch(reward: Any, label: str, episodes: Sequence[Episode]) -> list[Verdict]:
+    """One verdict per episode, from `score_batch` where the reward has it. When that fails as a whole, each fails."""
+    if not hasattr(reward, "score_batch"):
+        return [grade(reward, label, episode) for episode in episodes]
+    try:
+        verdicts = list(reward.score_batch(episodes))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+        return [Failed(_raised(label, error))] * len(episodes)
+    if len(verdicts) != len(episodes):
+        return [Failed(f"reward '{label}' gave {len(verdicts)} verdicts for {len(episodes)} episodes")] * len(episodes)
+    return [checked(verdict, label) for verdict in verdicts]
+
+
+def _raised(label: str, error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"reward '{label}' raised {type(error).__name__}: {error!s:.300} ({where})"
 
 
 def _prctl(option: int, value: int) -> None:
@@ -90,7 +116,10 @@ def _prctl(option: int, value: int) -> None:
 def _serve(channel: socket.socket, options: Sequence[RewardOptions]) -> None:
     """A worker's life: build the graders, say ready, answer calls until the channel closes."""
     try:
-        rewards = [one.build() for one in options]
+        rewards: list[Any] = [one.build() for one in options]
+        for reward in rewards:
+            if hasattr(reward, "load"):
+                reward.load()
     except RollickError as error:
         send_frame(channel, json.dumps({"error": str(error)}).encode())
         return
@@ -98,7 +127,11 @@ def _serve(channel: socket.socket, options: Sequence[RewardOptions]) -> None:
     while (payload := receive_frame(channel)) is not None:
         index, episode = pickle.loads(payload)
         label = options[index].label
-        reply = json.dumps(encode_verdict(grade(rewards[index], label, episode))).encode()
+        if isinstance(episode, list):
+            record = {"verdicts": [encode_verdict(one) for one in grade_batch(rewards[index], label, episode)]}
+        else:
+            record = encode_verdict(grade(rewards[index], label, episode))
+        reply = json.dumps(record).encode()
         if len(reply) > MAX_REPLY_BYTES:
             failed = Failed(f"reward '{label}' returned {len(reply)} bytes of parts; the limit is {MAX_REPLY_BYTES}")
             reply = json.dumps(encode_verdict(failed)).encode()
@@ -106,7 +139,7 @@ def _serve(channel: socket.socket, options: Sequence[RewardOptions]) -> None:
 
 
 class _Nursery:
-    def __init__(self, control: socket.socket, options: Sequence[RewardOptions], memory_bytes: int):
+    def __init__(self, control: socket.socket, options: Sequence[RewardOptions], memory_bytes: int | None):
         self.control = control
         self.options = options
         self.memory_bytes = memory_bytes
@@ -160,7 +193,8 @@ class _Nursery:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
-            resource.setrlimit(resource.RLIMIT_DATA, (self.memory_bytes, self.memory_bytes))
+            if self.memory_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_DATA, (self.memory_bytes, self.memory_bytes))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             _serve(socket.socket(fileno=channel), self.options)
             status = 0

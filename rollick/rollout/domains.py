@@ -117,7 +117,7 @@ class _Ungradable:
 
     def check(self, task: Task, place: str) -> None:
         for reward in self._options.rewards:
-            problem = reward.ground_truth_problem(task.ground_truth)
+            problem = reward.ground_truth_problem(task.ground_truth) if reward.applies_to(task) else None
             if problem is not None:
                 self._counts[reward.label] = self._counts.get(reward.label, 0) + 1
                 self._examples.setdefault(reward.label, f"{place}: {problem}")

@@ -43,6 +43,8 @@ WAIT_SECONDS = 0.05
 """Longest wait for one source while others may have something."""
 WATCH_SECONDS = 0.5
 SHOWN_EPISODES = 8
+SHOWN_FAILURES = 3
+SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class BatchRun:
             case DeliverBatch():
                 self._delivered = command
             case StopRun():
-                raise RewardError(command.reason)
+                raise RewardError(f"{command.reason}{self._failed_examples()}")
 
     # -- environment ----------------------------------------------------------------------------------------------
 
@@ -292,6 +294,15 @@ class BatchRun:
         self._send(EpisodeFailed(live.id, live.number, reason))
         if live.id in self._done:
             self._live.pop(live.id, None)
+
+    def _failed_examples(self) -> str:
+        """The first episodes that failed, one line each: id, task, reason, and the end of what was said."""
+        failed = sorted((e for e in self._done.values() if e.status == "failed"), key=lambda episode: episode.id)
+        lines = [
+            f"\n  {e.id} (task {e.task.id}): {e.reason:.300}; answer: {e.response_text[-SHOWN_CHARACTERS:]!r}"
+            for e in failed[:SHOWN_FAILURES]
+        ]
+        return "".join(lines)
 
     def _watch(self) -> None:
         """Fail what is over its limit; say what is waited for when nothing moves."""

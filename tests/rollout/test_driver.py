@@ -174,8 +174,14 @@ def test_failed_episodes_stay_in_their_group_without_a_reward():
 def test_too_many_failures_stop_the_run_and_say_why():
     judge = lambda episode: Failed("math: timeout after 5 s")
     rollouts = make_rollouts(ScriptedEngine(), grader=FakeGrader(judge), max_failure_rate=0.25)
-    with pytest.raises(RewardError, match=r"2 of 6 episodes failed \(33%.* 2 × math: timeout after 5 s"):
+    with pytest.raises(RewardError, match=r"2 of 6 episodes failed \(33%.* 2 × math: timeout after 5 s") as stopped:
         rollouts.next_batch(0, 0)
+    _, *shown = str(stopped.value).splitlines()
+    assert [line.split(" ")[2:5] for line in shown] == [
+        ["s0/p0/m0", "(task", "sums/0):"],
+        ["s0/p0/m1", "(task", "sums/0):"],
+    ]
+    assert all("math: timeout after 5 s; answer: '" in line for line in shown)
 
 
 def test_episodes_on_which_every_grader_abstains_have_no_reward():
