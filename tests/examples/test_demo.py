@@ -34,18 +34,18 @@ def trained(demo, tmp_path_factory):
     material, _ = demo
     folder = tmp_path_factory.mktemp("demo")
     material.write_material(folder)
-    data, output = folder / "data", f"output_dir={folder}"
-    warm_up = ["steps=2", "trainer.schedule.warmup_updates=1", output, f"model.path={folder / 'model'}"]
-    warm_up.append(f"dataset.path={data / 'homework.jsonl'}")
-    sft = run_job(DEMO / "warm_up.yaml", warm_up)
-    grpo = load_job(DEMO / "grpo.yaml", ["steps=2", "trainer.schedule.warmup_updates=1", output])[0].model_dump()
-    grpo["model"]["path"] = str(sft / "export")
-    grpo["environments"][0]["dataset"]["path"] = str(data / "train.jsonl")
-    grpo["evaluation"]["environments"][0]["dataset"] |= {"path": str(data / "test.jsonl"), "limit": 20}
-    grpo["rollout"]["prompts_per_step"], grpo["trainer"]["samples_per_update"] = 4, 16
-    job_file = folder / "grpo.yaml"
-    job_file.write_text(json.dumps(grpo, default=str), encoding="utf-8")
-    return sft, run_job(job_file, [])
+    data, common = folder / "data", ["steps=2", "trainer.schedule.warmup_updates=1", f"output_dir={folder}"]
+    warm_up = [f"model.path={folder / 'model'}", f"dataset.path={data / 'homework.jsonl'}", "dataset.limit=64"]
+    sft = run_job(DEMO / "warm_up.yaml", common + warm_up)
+    sizes = ["rollout.prompts_per_step=4", "trainer.samples_per_update=16"]
+    held_out = "evaluation.environments.0.dataset"
+    grpo = [
+        f"model.path={sft / 'export'}",
+        f"environments.0.dataset.path={data / 'train.jsonl'}",
+        f"{held_out}.path={data / 'test.jsonl'}",
+        f"{held_out}.limit=20",
+    ]
+    return sft, run_job(DEMO / "grpo.yaml", common + sizes + grpo)
 
 
 def run_job(job_file, overrides):
