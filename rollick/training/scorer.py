@@ -58,9 +58,10 @@ def build_scorer(model: Any, packing: str, attention: str) -> TokenScorer:
     Raises ConfigError when `packing: packed` asks what the model cannot do, and when its log-probs differ from
     the model's own: then it computes logits, or mixes tokens, in a way that the trainer does not know.
     """
-    packable = can_pack(model) and attention != "eager"
+    through_sdpa = attention in ("auto", "sdpa")
+    packable = can_pack(model) and through_sdpa
     if packing == "packed" and not packable:
-        reason = "attention is eager" if attention == "eager" else f"{type(model).__name__} mixes tokens otherwise"
+        reason = f"{type(model).__name__} mixes tokens otherwise" if through_sdpa else f"model.attention is {attention}"
         raise ConfigError(f"trainer.packing: 'packed' needs attention through sdpa, but {reason}; use 'padded'")
     rows = torch.arange(8).view(2, 4) % model.config.get_text_config().vocab_size
     expected = _own_logprobs(model, rows)

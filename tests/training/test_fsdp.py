@@ -291,7 +291,7 @@ def test_float16_and_impossible_packing_are_refused(folders):
         backend(folders(), "float16")
     with pytest.raises(ConfigError, match="use 'padded'"):
         backend(folders("qwen3_5"), packing="packed")
-    with pytest.raises(ConfigError, match="attention is eager"):
+    with pytest.raises(ConfigError, match=r"model\.attention is eager"):
         backend(folders(), packing="packed", attention="eager")
 
 
