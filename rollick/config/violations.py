@@ -24,7 +24,8 @@ def sentences(error: ValidationError, model: type[BaseModel], tree: dict[str, An
     A misspelt key three levels down reads: "unknown key 'environments.0.dataset.pth' (= 'a.jsonl', job.yaml:9);
     did you mean 'environments.0.dataset.path'?"
     """
-    return [_sentence(loc, details, model, tree, origins) for loc, details in _flatten(error, ())]
+    found = [_sentence(loc, details, model, tree, origins) for loc, details in _flatten(error, ())]
+    return [sentence.replace("\n", "\\n") for sentence in found]  # keys and names may hold anything
 
 
 def _flatten(error: ValidationError, prefix: Loc) -> Iterator[tuple[Loc, ErrorDetails]]:
