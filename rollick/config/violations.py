@@ -16,6 +16,9 @@ from rollick.config.source import Origins, where
 
 Loc = tuple[int | str, ...]
 MAX_VALUE_CHARS = 60
+SECRET = re.compile("api_?key|password|secret|credential", re.IGNORECASE)
+"""Keys whose values may be what no terminal or log should show, also where they are written in the wrong place."""
+CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 
 def sentences(error: ValidationError, model: type[BaseModel], tree: dict[str, Any], origins: Origins) -> list[str]:
@@ -43,7 +46,7 @@ def _sentence(loc: Loc, details: ErrorDetails, model: type[BaseModel], tree: dic
     key = ".".join(str(part) for part in loc)
     origin = where(origins, key)
     place = f" ({origin})" if origin else ""
-    value = _shorten(details["input"])
+    value = "a value that is not shown" if SECRET.search(str(loc[-1:])) else _shorten(details["input"])
     if details["type"] == "extra_forbidden":
         return f"unknown key '{key}' (= {value}{', ' + origin if origin else ''}); {_suggest(loc, model, tree)}"
     if details["type"] == "missing":
@@ -54,7 +57,7 @@ def _sentence(loc: Loc, details: ErrorDetails, model: type[BaseModel], tree: dic
 
 
 def _shorten(value: Any) -> str:
-    text = repr(value)
+    text = CREDENTIALS.sub("//***@", repr(value))
     return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
 
 

@@ -126,7 +126,7 @@ class RewardOptions(PluginSettings):
             [written] if isinstance(written, str) else written
         )
 
-    def build(self) -> Reward:
+    def build(self) -> Reward | BatchReward:
         """The grader, ready to score; raises ConfigError when it cannot be made."""
         raise NotImplementedError(f"{type(self).__module__} must define build")
 

@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any
 
 from rollick.data.records import Episode
 from rollick.errors import ConfigError
@@ -83,7 +84,7 @@ class Grader:
             if problems := gate_problems(rewards):
                 raise ConfigError([f"environment '{domain}': {problem}" for problem in problems])
             for options in rewards:
-                reward = options.build()
+                reward: Any = options.build()
                 if options.batching is not None:
                     self._lanes[domain, options.label] = self._open_lane(reward, options)
                 elif options.runs_isolated:
@@ -200,7 +201,7 @@ class Grader:
     def _limit(self, options: RewardOptions) -> float:
         return min(options.timeout or math.inf, self._timeout)
 
-    def _open_lane(self, reward: Reward, options: RewardOptions) -> Lane:
+    def _open_lane(self, reward: Any, options: RewardOptions) -> Lane:
         assert options.batching is not None
         limit = self._limit(options)
         if options.batching.own_process:

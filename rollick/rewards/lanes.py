@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollick.data.records import Episode
-from rollick.rewards.base import Batching, Reward, RewardOptions, Verdict
+from rollick.rewards.base import Batching, RewardOptions, Verdict
 from rollick.rewards.pool import Lost, WorkerPool
 from rollick.rewards.worker import grade_batch
 
@@ -38,7 +38,7 @@ class Lane:
     call takes its place, and its thread ends whenever the reward's own waits do.
     """
 
-    def __init__(self, reward: Reward | None, label: str, batching: Batching, limit: float, wake: Callable[[], None]):
+    def __init__(self, reward: Any, label: str, batching: Batching, limit: float, wake: Callable[[], None]):
         self._reward, self._label, self._batching, self._limit, self._wake = reward, label, batching, limit, wake
         self._lock = threading.Lock()
         self._queue: deque[Episode] = deque()
