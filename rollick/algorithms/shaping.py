@@ -1,19 +1,14 @@
-"""Shaping rewards and choosing or weighing samples: what happens between grading and the advantage.
+"""Shaping rewards and weighing samples: what happens between grading and the advantage.
 
-Rewards are [R], one per row; groups int64[R]; masks bool[R] say which rows stay. Accuracy should be logged and
-filtered on before any shaping.
+Rewards are [R], one per row; groups int64[R]. Which rows are trained at all is said by `sample_filters`.
 """
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from rollick.algorithms.groups import group_statistics
 from rollick.algorithms.segments import compact, compact_pairs, require_bool, segment_count, segment_max, segment_min
-from rollick.algorithms.selection import largest, share
 
 
 def overlong_penalty(
@@ -42,44 +37,6 @@ def length_rewards(lengths: Tensor, correct: Tensor, groups: Tensor) -> Tensor:
     span = longest - shortest
     reward = torch.where(span > 0, 0.5 - (exact - shortest) / span.clamp(min=1), 0.0)
     return torch.where(correct, reward, reward.clamp(max=0))
-
-
-def difficulty_keep(scores: Tensor, groups: Tensor, valid: Tensor, *, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """bool[R]: valid rows of groups with low < mean score < high, both strict; a group of one row is kept."""
-    statistics = group_statistics(scores, groups, valid)
-    single = statistics.count == 1
-    keep = single | ((statistics.mean > low) & (statistics.mean < high))
-    return valid & keep[statistics.index]
-
-
-def spread_keep(scores: Tensor, groups: Tensor, valid: Tensor) -> Tensor:
-    """bool[R]: valid rows whose group teaches something (DAPO's dynamic sampling): scores differ, or the group has
-    one row only."""
-    statistics = group_statistics(scores, groups, valid)
-    return valid & ((statistics.count == 1) | ~statistics.flat)[statistics.index]
-
-
-def uncertainty_keep(
-    scores: Tensor,
-    groups: Tensor,
-    valid: Tensor,
-    *,
-    fraction: float = 0.25,
-    keep: Literal["highest", "lowest"] = "highest",
-) -> Tensor:
-    """bool[R]: valid rows of the floor(fraction·groups), at least one, groups of the highest (or lowest) unbiased std
-    (StarPO-S, arXiv 2504.20073). Ties go to the group with the smaller id.
-
-    Four groups of std [0, 0.577, 0.5, 0]: 25 % keeps the second, 50 % the second and third.
-    """
-    if keep not in ("highest", "lowest"):
-        raise ValueError(f"keep is 'highest' or 'lowest', got '{keep}'")
-    statistics = group_statistics(scores, groups, valid)
-    present = statistics.count > 0
-    spread = torch.where(statistics.flat, 0.0, statistics.std)
-    ranked = torch.where(present, spread if keep == "highest" else -spread, -torch.inf)
-    chosen = largest(ranked, share(fraction, int(present.sum()), at_least=1)) & present
-    return valid & chosen[statistics.index]
 
 
 def nonzero_advantage_keep(advantages: Tensor) -> Tensor:

@@ -17,10 +17,9 @@ from rollick.algorithms.advantages import (
     opmd_advantages,
     opo_advantages,
     pass_at_k_advantages,
-    raft_selection,
+    raft_advantages,
     reinforce_pp_advantages,
     reinforce_pp_baseline_advantages,
-    reinforce_rej_selection,
     remax_advantages,
     rewards_on_last_token,
     rloo_advantages,
@@ -28,6 +27,7 @@ from rollick.algorithms.advantages import (
     turn_returns,
 )
 from rollick.algorithms.normalization import whiten
+from rollick.algorithms.sample_filters import raft_keep, reinforce_rej_keep
 from tests.algorithms.toy import close, f64
 
 ONE = torch.zeros(4, dtype=torch.long)
@@ -55,9 +55,9 @@ def test_remax_subtracts_the_greedy_reward():
 def test_opmd_baselines():
     rewards = f64(1, 0, 0, 1)
     close(rewards - opmd_advantages(rewards, ONE, ALL), [0.5] * 4)
-    close(rewards - opmd_advantages(rewards, ONE, ALL, baseline="log_mean_exp", tau=0.1), [0.930690] * 4)
-    close(rewards - opmd_advantages(rewards, ONE, ALL, baseline="log_mean_exp", tau=1.0), [0.620115] * 4)
-    huge = opmd_advantages(f64(1000, 0, 0, 0), ONE, ALL, baseline="log_mean_exp", tau=0.001)
+    close(rewards - opmd_advantages(rewards, ONE, ALL, opmd_baseline="log_mean_exp", tau=0.1), [0.930690] * 4)
+    close(rewards - opmd_advantages(rewards, ONE, ALL, opmd_baseline="log_mean_exp", tau=1.0), [0.620115] * 4)
+    huge = opmd_advantages(f64(1000, 0, 0, 0), ONE, ALL, opmd_baseline="log_mean_exp", tau=0.001)
     assert huge.isfinite().all()
 
 
@@ -68,7 +68,7 @@ REWARDS5 = f64(-0.01, 1, 0.02, -0.03, 0)
 def test_reinforce_pp_whitens_returns_over_the_batch():
     close(discounted_returns(REWARDS5, ROWS5), [0.99, 1.0, -0.01, -0.03, 0.0])
     close(reinforce_pp_advantages(REWARDS5, ROWS5), [1.086162, 1.104265, -0.724108, -0.760313, -0.706005])
-    population = reinforce_pp_advantages(REWARDS5, ROWS5, unbiased=False)
+    population = reinforce_pp_advantages(REWARDS5, ROWS5, unbiased_variance=False)
     close(population, [1.214366, 1.234605, -0.809577, -0.850056, -0.789338])
 
 
@@ -145,7 +145,7 @@ def test_chunk_returns_discount_by_chunks():
 def test_pass_at_k_pays_only_the_best():
     close(pass_at_k_advantages(f64(0, 1, 0.25, 0), ONE, ALL), [0, 0.75, 0, 0])
     assert torch.equal(pass_at_k_advantages(f64(1, 1, 0, 0), ONE, ALL), torch.zeros(4).double())
-    close(pass_at_k_advantages(f64(1, 0, 0, 0), ONE, ALL, std="group"), [1.999996, 0, 0, 0])
+    close(pass_at_k_advantages(f64(1, 0, 0, 0), ONE, ALL, advantage_std="group"), [1.999996, 0, 0, 0])
     invalid = torch.tensor([False, True, True, True])
     close(pass_at_k_advantages(f64(9, 1, 0.25, 0), ONE, invalid), [0, 0.75, 0, 0])
 
@@ -162,15 +162,27 @@ def test_gdpo_does_not_let_a_loud_reward_drown_a_quiet_one():
 
 def test_raft_selects_what_is_right_or_best():
     rewards, groups = f64(1, 0, 0.2, 0.5), torch.tensor([0, 0, 1, 1])
-    assert raft_selection(rewards, groups, ALL).tolist() == [True, False, False, False]
-    assert raft_selection(rewards, groups, ALL, select="best").tolist() == [True, False, False, True]
+    assert raft_keep(rewards, groups, ALL).tolist() == [True, False, False, False]
+    assert raft_keep(rewards, groups, ALL, raft_select="best").tolist() == [True, False, False, True]
     invalid = torch.tensor([False, True, True, True])
-    assert raft_selection(rewards, groups, invalid, select="best").tolist() == [False, True, False, True]
+    assert raft_keep(rewards, groups, invalid, raft_select="best").tolist() == [False, True, False, True]
+
+
+def test_a_part_that_nobody_scored_adds_nothing_to_gdpo():
+    parts = torch.stack([f64(1, 0, 0, 0), f64(0, 0, torch.nan, torch.nan)])
+    close(gdpo_advantages(parts, f64(1, 1), ONE, ALL), gdpo_advantages(parts[:1], f64(1), ONE, ALL))
+
+
+def test_raft_advantages_are_one_for_what_is_selected():
+    rewards, groups = f64(1, 0, 0.2, 0.5), torch.tensor([0, 0, 1, 1])
+    close(raft_advantages(rewards, groups, ALL), [1, 0, 0, 0])
+    close(raft_advantages(rewards, groups, ALL, success_reward=0.5), [1, 0, 0, 1])
+    close(raft_advantages(rewards, groups, ALL, raft_select="best"), [1, 0, 0, 1])
 
 
 def test_reinforce_rej_drops_groups_that_are_all_right_or_all_wrong():
     rewards, groups = f64(1, 1, 1, 0, 0, 0), torch.tensor([0, 0, 1, 1, 2, 2])
-    selected = reinforce_rej_selection(rewards, groups, torch.ones(6, dtype=torch.bool))
+    selected = reinforce_rej_keep(rewards, groups, torch.ones(6, dtype=torch.bool))
     assert selected.tolist() == [False, False, True, True, False, False]
 
 
@@ -212,13 +224,13 @@ def test_gigpo_takes_interleaved_steps():
 
 ESTIMATORS = {
     "grpo": grpo_advantages,
-    "dr_grpo": lambda r, g, v: grpo_advantages(r, g, v, std="none"),
+    "dr_grpo": lambda r, g, v: grpo_advantages(r, g, v, advantage_std="none"),
     "rloo": rloo_advantages,
     "opo": lambda r, g, v: opo_advantages(r, torch.arange(len(r)) + 1, g, v),
     "lite_ppo": lite_ppo_advantages,
     "pass_at_k": pass_at_k_advantages,
     "opmd": opmd_advantages,
-    "opmd_log_mean_exp": lambda r, g, v: opmd_advantages(r, g, v, baseline="log_mean_exp"),
+    "opmd_log_mean_exp": lambda r, g, v: opmd_advantages(r, g, v, opmd_baseline="log_mean_exp"),
     "gdpo": lambda r, g, v: gdpo_advantages(torch.stack([r, r]), torch.ones(2), g, v),
     "gigpo": lambda r, g, v: gigpo_advantages(r, torch.arange(len(r)), g, g * 0, v),
     "reinforce_pp_baseline": lambda r, g, v: reinforce_pp_baseline_advantages(r, g, v, torch.arange(len(r))),
@@ -327,9 +339,9 @@ def test_gae_equals_the_recursion_of_each_row(lengths, seed):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: pass_at_k_advantages(f64(1, 0, 0, 0), ONE, ALL, std="batch"), "'batch'"),
-        (lambda: raft_selection(f64(1, 0, 0, 0), ONE, ALL, select="some"), "'some'"),
-        (lambda: opmd_advantages(f64(1, 0, 0, 0), ONE, ALL, baseline="max"), "'max'"),
+        (lambda: pass_at_k_advantages(f64(1, 0, 0, 0), ONE, ALL, advantage_std="batch"), "'batch'"),
+        (lambda: raft_keep(f64(1, 0, 0, 0), ONE, ALL, raft_select="some"), "'some'"),
+        (lambda: opmd_advantages(f64(1, 0, 0, 0), ONE, ALL, opmd_baseline="max"), "'max'"),
     ],
 )
 def test_unknown_options_are_refused(call, message):

@@ -56,6 +56,7 @@ def _ppo(t, **options):
     return pl.ppo_loss(ratio, t.advantages, **{"clip_low": 0.2, "clip_high": 0.2, **options})
 
 
+_DPPO_KL = {"divergence": "kl", "divergence_low": 0.05, "divergence_high": 0.05}
 LOSSES = {
     "ppo": _ppo,
     "dapo": lambda t: _ppo(t, clip_high=0.28),
@@ -63,7 +64,7 @@ LOSSES = {
     "policy_gradient": lambda t: pl.policy_gradient_loss(t.logprobs, t.advantages),
     "tis": lambda t: pl.tis_loss(t.logprobs, t.old, t.advantages),
     "topr": lambda t: pl.topr_loss(t.logprobs, t.behaviour, t.advantages, t.rows, t.num_rows),
-    "topr_token": lambda t: pl.topr_loss(t.logprobs, t.old, t.advantages, t.rows, t.num_rows, level="token"),
+    "topr_token": lambda t: pl.topr_loss(t.logprobs, t.old, t.advantages, t.rows, t.num_rows, ratio_level="token"),
     "gspo": lambda t: pl.segment_ppo_loss(
         t.logprobs, t.old, t.advantages, t.rows, t.num_rows, clip_low=0.2, clip_high=0.2
     ),
@@ -78,9 +79,11 @@ LOSSES = {
     "kimi_token": lambda t: pl.kimi_token_loss(t.logprobs, t.old, t.advantages),
     "opmd": lambda t: pl.opmd_loss(t.logprobs, t.advantages),
     "decoupled_ppo": lambda t: pl.decoupled_ppo_loss(t.logprobs, t.old, t.behaviour, t.advantages),
-    "dro": lambda t: pl.dro_loss(t.logprobs, t.old, t.advantages, beta=0.1),
+    "dro": lambda t: pl.dro_loss(t.logprobs, t.old, t.advantages, dro_beta=0.1),
     "dppo_tv": lambda t: pl.dppo_loss(t.logprobs, t.old, t.advantages),
-    "dppo_kl": lambda t: pl.dppo_loss(t.logprobs, t.old, t.advantages, divergence="kl", low=0.05, high=0.05),
+    "dppo_kl": lambda t: pl.dppo_loss(
+        t.logprobs, t.old, t.advantages, divergence="kl", divergence_low=0.05, divergence_high=0.05
+    ),
     "clip_cov": lambda t: pl.clip_cov_loss(t.logprobs, t.old, t.advantages, t.selected),
     "kl_cov": lambda t: pl.kl_cov_loss(t.logprobs, t.old, t.advantages, t.selected),
     "sao": lambda t: pl.sao_loss(t.logprobs, t.behaviour, t.advantages),
@@ -235,13 +238,13 @@ OPTIONS = [
         {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": None},
         {"clip_low": 0.3, "clip_high": 0.3, "dual_clip": 3.0},
     ),
-    (pl.tis_loss, (NEW, OLD, ADVANTAGES), {}, {"low": 0.9, "high": 1.2}),
+    (pl.tis_loss, (NEW, OLD, ADVANTAGES), {}, {"weight_low": 0.9, "weight_high": 1.2}),
     (
         pl.topr_loss,
         (NEW, OLD, ADVANTAGES, ROWS, 2),
-        {"level": "token"},
+        {"ratio_level": "token"},
         {
-            "level": "trajectory",
+            "ratio_level": "trajectory",
             "negative_range": (0.8, 1.0),
             "positive_range": (0.0, 1.0),
             "positive_weight": 2.0,
@@ -274,12 +277,12 @@ OPTIONS = [
         {},
         {"clip_low": 0.3, "clip_high": 0.3, "dual_clip": 3.0, "weight_cap": 1.1},
     ),
-    (pl.dro_loss, (NEW, OLD, ADVANTAGES), {"beta": 0.1}, {"beta": 0.2}),
+    (pl.dro_loss, (NEW, OLD, ADVANTAGES), {"dro_beta": 0.1}, {"dro_beta": 0.2}),
     (
         pl.dppo_loss,
         (NEW, OLD, ADVANTAGES),
-        {"low": 0.01, "high": 0.01},
-        {"divergence": "kl", "low": 0.5, "high": 0.5, "weight_cap": 1.2},
+        {"divergence_low": 0.01, "divergence_high": 0.01},
+        {"divergence": "kl", "divergence_low": 0.5, "divergence_high": 0.5, "weight_cap": 1.2},
     ),
     (
         pl.clip_cov_loss,
@@ -287,8 +290,8 @@ OPTIONS = [
         {},
         {"clip_low": 0.3, "clip_high": 0.3},
     ),
-    (pl.kl_cov_loss, (NEW, OLD, ADVANTAGES, torch.ones(6, dtype=torch.bool)), {}, {"kl_coef": 0.5}),
-    (pl.sao_loss, (NEW, OLD, ADVANTAGES), {}, {"low": 0.1, "high": 1.0}),
+    (pl.kl_cov_loss, (NEW, OLD, ADVANTAGES, torch.ones(6, dtype=torch.bool)), {}, {"cov_kl_coef": 0.5}),
+    (pl.sao_loss, (NEW, OLD, ADVANTAGES), {}, {"mask_low": 0.1, "mask_high": 1.0}),
     (pl.ipa_loss, (NEW, OLD, INF, ADVANTAGES, ROWS, 2), {"mismatch_limit": 1.2}, {"mismatch_limit": 1.05}),
 ]
 CASES = [(loss, args, base, {key: value}) for loss, args, base, changes in OPTIONS for key, value in changes.items()]

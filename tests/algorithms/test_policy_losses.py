@@ -79,25 +79,27 @@ TOPR = {
 
 
 @pytest.mark.parametrize(
-    ("level", "mode", "expected"),
+    ("ratio_level", "mode", "expected"),
     [
         ("trajectory", "sequence_mean_token_mean", 0.072224),
         ("trajectory", "sequence_mean_token_sum", 0.144449),
         ("token", "sequence_mean_token_mean", -0.002378),
     ],
 )
-def test_topr(level, mode, expected):
-    loss = topr_loss(**TOPR, level=level)
+def test_topr(ratio_level, mode, expected):
+    loss = topr_loss(**TOPR, ratio_level=ratio_level)
     close(aggregate(loss, TOPR["rows"], 2, mode, tokens=4, sequences=2), expected)
 
 
 def test_topr_weights_and_ranges():
-    weight = topr_loss(**TOPR, level="token") / -(TOPR["advantages"] * TOPR["logprobs"])
+    weight = topr_loss(**TOPR, ratio_level="token") / -(TOPR["advantages"] * TOPR["logprobs"])
     close(weight, [1, 1, 0.818731, 0.740818])
-    wide = topr_loss(**TOPR, level="token", positive_range=(0.0, 2.0), negative_range=(0.8, 1.0), positive_weight=0.5)
+    wide = topr_loss(
+        **TOPR, ratio_level="token", positive_range=(0.0, 2.0), negative_range=(0.8, 1.0), positive_weight=0.5
+    )
     close(wide / -(TOPR["advantages"] * TOPR["logprobs"]), [1, 1, 0.818731, 0.8])
     with pytest.raises(ValueError, match="'sequence'"):
-        topr_loss(**TOPR, level="sequence")
+        topr_loss(**TOPR, ratio_level="sequence")
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(0.2, 0.2, 0.103001), (3e-4, 4e-4, 0.149888)])
@@ -197,7 +199,7 @@ def test_tis_weights_are_truncated_and_carry_no_gradient():
     weight = importance_ratio(NEW, OLD).clamp(0, 1)
     close(tis_loss(NEW, OLD, ADVANTAGES), -weight * ADVANTAGES * NEW)
     close(gradient(lambda lp: tis_loss(lp, OLD, ADVANTAGES), reduce=token_mean), -weight * ADVANTAGES / 6)
-    close(tis_loss(NEW, OLD, ADVANTAGES, low=0.9, high=2.0)[[3, 5]], f64(0.9 * -1.5, 2 * -0.2))
+    close(tis_loss(NEW, OLD, ADVANTAGES, weight_low=0.9, weight_high=2.0)[[3, 5]], f64(0.9 * -1.5, 2 * -0.2))
 
 
 def test_decoupled_ppo():
@@ -220,9 +222,9 @@ def test_the_proximal_policy_can_be_interpolated_by_version():
 
 
 def test_dro():
-    close(dro_loss(NEW, OLD, ADVANTAGES, beta=0.5), -(ADVANTAGES * NEW - 0.25 * (NEW - OLD) ** 2))
+    close(dro_loss(NEW, OLD, ADVANTAGES, dro_beta=0.5), -(ADVANTAGES * NEW - 0.25 * (NEW - OLD) ** 2))
     with pytest.raises(ValueError, match="beta > 0, got 0"):
-        dro_loss(NEW, OLD, ADVANTAGES, beta=0.0)
+        dro_loss(NEW, OLD, ADVANTAGES, dro_beta=0.0)
 
 
 PROBS = f64(0.9, 0.001, 0.5, 0.9, 0.5)
@@ -240,7 +242,7 @@ OLD_PROBS = f64(0.5, 0.0001, 0.9, 0.5, 0.4)
 )
 def test_dppo_stops_only_tokens_that_leave_the_trust_region(advantage, divergence, limit, expected):
     advantages = torch.full((5,), advantage, dtype=torch.float64)
-    bounds = {"divergence": divergence, "low": limit, "high": limit}
+    bounds = {"divergence": divergence, "divergence_low": limit, "divergence_high": limit}
     assert dppo_keep(PROBS.log(), OLD_PROBS.log(), advantages, **bounds).tolist() == expected
     loss = dppo_loss(PROBS.log(), OLD_PROBS.log(), advantages, **bounds, weight_cap=5.0)
     weight = (PROBS / OLD_PROBS).clamp(max=5.0)
@@ -248,7 +250,9 @@ def test_dppo_stops_only_tokens_that_leave_the_trust_region(advantage, divergenc
 
 
 def test_dppo_keeps_a_token_without_advantage_wherever_it_went():
-    assert dppo_keep(PROBS.log(), OLD_PROBS.log(), torch.zeros(5).double(), low=0.0, high=0.0).all()
+    assert dppo_keep(
+        PROBS.log(), OLD_PROBS.log(), torch.zeros(5).double(), divergence_low=0.0, divergence_high=0.0
+    ).all()
 
 
 def test_dppo_refuses_an_unknown_divergence():
@@ -261,14 +265,14 @@ def test_covariance_selections():
     covariance = token_covariance(logprobs, advantages)
     close(covariance, [2, 2, -2, -2])
     assert not token_covariance(logprobs.requires_grad_(), advantages).requires_grad
-    assert kl_cov_selection(covariance, fraction=0.25).tolist() == [True, False, False, False]
+    assert kl_cov_selection(covariance, cov_fraction=0.25).tolist() == [True, False, False, False]
     draw = lambda seed, **bounds: clip_cov_selection(
-        covariance, fraction=0.25, generator=torch.Generator().manual_seed(seed), **bounds
+        covariance, cov_fraction=0.25, generator=torch.Generator().manual_seed(seed), **bounds
     )
     picked = torch.stack([draw(seed) for seed in range(20)])
     assert (picked.sum(1) == 1).all() and picked[:, :2].any(0).all() and not picked[:, 2:].any()
     assert torch.equal(draw(3), draw(3))
-    assert not draw(0, low=2.5, high=5.0).any()
+    assert not draw(0, cov_low=2.5, cov_high=5.0).any()
 
 
 def test_covariance_losses_touch_only_the_selected_tokens():
@@ -276,7 +280,7 @@ def test_covariance_losses_touch_only_the_selected_tokens():
     plain = ppo_loss(importance_ratio(NEW, OLD), ADVANTAGES, **CLIP)
     close(clip_cov_loss(NEW, OLD, ADVANTAGES, selected), torch.where(selected, 0.0, plain))
     surrogate = -importance_ratio(NEW, OLD) * ADVANTAGES
-    held = kl_cov_loss(NEW, OLD, ADVANTAGES, selected, kl_coef=0.5)
+    held = kl_cov_loss(NEW, OLD, ADVANTAGES, selected, cov_kl_coef=0.5)
     close(held - surrogate, [0.14, 0, 0, 0, 0, 0.65])
     for loss in (clip_cov_loss, kl_cov_loss):
         with pytest.raises(TypeError, match="selected must be a bool"):

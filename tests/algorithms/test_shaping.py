@@ -4,16 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollick.algorithms.groups import group_statistics
+from rollick.algorithms.sample_filters import difficulty_keep, spread_keep, uncertainty_keep
 from rollick.algorithms.shaping import (
-    difficulty_keep,
     difficulty_weights,
     length_rewards,
     length_weights,
     nonzero_advantage_keep,
     overlong_penalty,
     repetition_penalty,
-    spread_keep,
-    uncertainty_keep,
 )
 from tests.algorithms.toy import close, f64
 
@@ -42,8 +40,8 @@ def test_length_rewards_inside_a_group():
 
 def test_difficulty_bounds_are_strict():
     assert kept_groups(difficulty_keep(SCORES, GROUPS, ALL)) == [1, 2]
-    assert kept_groups(difficulty_keep(SCORES, GROUPS, ALL, low=0.25, high=0.95)) == [1]
-    assert kept_groups(difficulty_keep(SCORES, GROUPS, ALL, low=-1.0, high=2.0)) == [0, 1, 2, 3]
+    assert kept_groups(difficulty_keep(SCORES, GROUPS, ALL, difficulty_low=0.25, difficulty_high=0.95)) == [1]
+    assert kept_groups(difficulty_keep(SCORES, GROUPS, ALL, difficulty_low=-1.0, difficulty_high=2.0)) == [0, 1, 2, 3]
 
 
 def test_dynamic_sampling_keeps_groups_with_spread_and_single_answers():
@@ -65,7 +63,10 @@ def test_dynamic_sampling_keeps_groups_with_spread_and_single_answers():
 def test_the_most_uncertain_groups_are_kept(fraction, keep, expected):
     """StarPO-S."""
     close(group_statistics(SCORES, GROUPS, ALL).std, [0, 0.577350, 0.5, 0])
-    assert kept_groups(uncertainty_keep(SCORES, GROUPS, ALL, fraction=fraction, keep=keep)) == expected
+    assert (
+        kept_groups(uncertainty_keep(SCORES, GROUPS, ALL, uncertainty_fraction=fraction, uncertainty_keep_groups=keep))
+        == expected
+    )
 
 
 def test_filters_never_keep_a_row_that_was_not_scored():
@@ -77,14 +78,14 @@ def test_filters_never_keep_a_row_that_was_not_scored():
         kept = keep(scores, GROUPS, valid)
         assert not (kept & ~valid).any() and kept[4]
     with pytest.raises(ValueError, match="'best'"):
-        uncertainty_keep(SCORES, GROUPS, ALL, keep="best")
+        uncertainty_keep(SCORES, GROUPS, ALL, uncertainty_keep_groups="best")
 
 
 def test_group_ids_are_only_names():
     renamed = torch.tensor([10**12, 7, -5, 3])[GROUPS]
     for keep in (difficulty_keep, spread_keep):
         assert torch.equal(keep(SCORES, renamed, ALL), keep(SCORES, GROUPS, ALL))
-    assert kept_groups(uncertainty_keep(SCORES, renamed, ALL, fraction=0.5)) == [1, 2]
+    assert kept_groups(uncertainty_keep(SCORES, renamed, ALL, uncertainty_fraction=0.5)) == [1, 2]
     lengths, correct = torch.tensor([5, 9, 1, 3]), torch.ones(4, dtype=torch.bool)
     close(length_rewards(lengths, correct, torch.tensor([9, 9, -4, -4])), [0.5, -0.5, 0.5, -0.5])
 

@@ -9,8 +9,13 @@ from rollick.algorithms.advantages.lite_ppo import lite_ppo_advantages
 from rollick.algorithms.advantages.opmd import opmd_advantages
 from rollick.algorithms.advantages.opo import opo_advantages
 from rollick.algorithms.advantages.pass_at_k import pass_at_k_advantages
-from rollick.algorithms.advantages.raft import raft_selection, reinforce_rej_selection
-from rollick.algorithms.advantages.reinforce import discounted_returns, rewards_on_last_token, turn_returns
+from rollick.algorithms.advantages.raft import raft_advantages
+from rollick.algorithms.advantages.reinforce import (
+    discounted_returns,
+    reinforce_advantages,
+    rewards_on_last_token,
+    turn_returns,
+)
 from rollick.algorithms.advantages.reinforce_pp import reinforce_pp_advantages, reinforce_pp_baseline_advantages
 from rollick.algorithms.advantages.remax import remax_advantages
 from rollick.algorithms.advantages.rloo import rloo_advantages
@@ -28,10 +33,10 @@ __all__ = [
     "opmd_advantages",
     "opo_advantages",
     "pass_at_k_advantages",
-    "raft_selection",
+    "raft_advantages",
+    "reinforce_advantages",
     "reinforce_pp_advantages",
     "reinforce_pp_baseline_advantages",
-    "reinforce_rej_selection",
     "remax_advantages",
     "rewards_on_last_token",
     "rloo_advantages",

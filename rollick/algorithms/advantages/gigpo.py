@@ -52,15 +52,15 @@ def gigpo_advantages(
     require_bool("valid", valid)
     total, index, num_episodes = _episode_totals(step_rewards, episodes, valid)
     if episode_mean_over == "steps":
-        of_episode = grpo_advantages(total[index], groups, valid, std=std, eps=eps)
+        of_episode = grpo_advantages(total[index], groups, valid, advantage_std=std, advantage_eps=eps)
     else:
         task, _ = compact(groups)
         task_of = segment_max(task.double(), index, num_episodes).long()
         scored = segment_sum(valid.double(), index, num_episodes) > 0
-        of_episode = grpo_advantages(total, task_of, scored, std=std, eps=eps)[index]
+        of_episode = grpo_advantages(total, task_of, scored, advantage_std=std, advantage_eps=eps)[index]
     returns = step_returns(torch.where(valid, step_rewards, 0.0), episodes, gamma)
     same_state, _ = compact_pairs(groups, states)
-    of_step = grpo_advantages(returns, same_state, valid, std=std, eps=eps)
+    of_step = grpo_advantages(returns, same_state, valid, advantage_std=std, advantage_eps=eps)
     return torch.where(valid, of_episode + step_weight * of_step, 0.0)
 
 

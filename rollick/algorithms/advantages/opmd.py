@@ -16,10 +16,11 @@ def opmd_advantages(
     groups: Tensor,
     valid: Tensor,
     *,
-    baseline: Literal["mean", "log_mean_exp"] = "mean",
+    opmd_baseline: Literal["mean", "log_mean_exp"] = "mean",
     tau: float = 1.0,
 ) -> Tensor:
-    """[R]: R_i − b of the group; b is the mean, or τ·log(1/n Σ exp(R_j/τ)), which tends to the maximum as τ → 0.
+    """[R]: R_i − b of the group, opmd_baseline. b is the mean, or tau·log(1/n Σ exp(R_j/tau)), which tends to the
+    maximum as tau → 0.
 
     A group of one or without spread gets exactly 0 (Trinity-RFT leaves a single answer its raw reward).
 
@@ -27,13 +28,13 @@ def opmd_advantages(
     """
     statistics = group_statistics(rewards, groups, valid)
     index, num_groups = statistics.index, len(statistics.mean)
-    if baseline == "mean":
+    if opmd_baseline == "mean":
         level = statistics.mean
-    elif baseline == "log_mean_exp":
+    elif opmd_baseline == "log_mean_exp":
         highest = segment_max(torch.where(valid, statistics.rewards, -torch.inf), index, num_groups)
         scaled = torch.where(valid, ((statistics.rewards - highest[index]) / tau).exp(), 0.0)
         level = highest + tau * (segment_sum(scaled, index, num_groups) / statistics.count.clamp(min=1)).log()
     else:
-        raise ValueError(f"OPMD's baseline is 'mean' or 'log_mean_exp', got '{baseline}'")
+        raise ValueError(f"opmd_baseline is 'mean' or 'log_mean_exp', got '{opmd_baseline}'")
     live = valid & ~statistics.flat[index]
     return torch.where(live, statistics.rewards - level[index], 0.0).to(rewards.dtype)

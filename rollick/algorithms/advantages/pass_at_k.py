@@ -12,15 +12,20 @@ from rollick.algorithms.segments import segment_max
 
 
 def pass_at_k_advantages(
-    rewards: Tensor, groups: Tensor, valid: Tensor, *, std: Literal["group", "none"] = "none", eps: float = 1e-6
+    rewards: Tensor,
+    groups: Tensor,
+    valid: Tensor,
+    *,
+    advantage_std: Literal["group", "none"] = "none",
+    advantage_eps: float = 1e-6,
 ) -> Tensor:
-    """[R]: best − second best for the best valid row of each group, 0 for all others; divided by the group's std
-    + eps with std "group". Tied best rows differ by 0. Groups of fewer than two valid rows get 0.
+    """[R]: best − second best for the best valid row of each group, 0 for all others. Divided by the group's std
+    + advantage_eps with advantage_std "group". Tied best rows differ by 0. Groups of fewer than two valid rows get 0.
 
     Rewards [1, 0.25, 0, 0]: [0.75, 0, 0, 0]; rewards [1, 1, 0, 0]: all 0.
     """
-    if std not in ("group", "none"):
-        raise ValueError(f"advantage std is 'group' or 'none', got '{std}'")
+    if advantage_std not in ("group", "none"):
+        raise ValueError(f"advantage_std is 'group' or 'none', got '{advantage_std}'")
     statistics = group_statistics(rewards, groups, valid)
     index, num_groups = statistics.index, len(statistics.mean)
     reward = torch.where(valid, statistics.rewards, -torch.inf)
@@ -30,6 +35,6 @@ def pass_at_k_advantages(
     winners = torch.zeros(num_groups, dtype=torch.long, device=index.device).index_add(0, index, is_best.long())
     wins = is_best & (winners[index] == 1) & ~statistics.flat[index]
     lead = torch.where(wins, best - second, 0.0)
-    if std == "group":
-        lead = lead / (statistics.std + eps)[index]
+    if advantage_std == "group":
+        lead = lead / (statistics.std + advantage_eps)[index]
     return lead.to(rewards.dtype)

@@ -1,47 +1,29 @@
-"""RAFT, RAFT++ (arXiv 2304.06767, 2504.11343) and Reinforce-Rej: which answers to learn from at all.
-
-RAFT: likelihood of the selected answers (policy gradient with A = 1). RAFT++: `ppo_loss` with A = 1 on them.
-Reinforce-Rej: policy gradient with the plain reward on what is left. Rows that are not selected are dropped from
-the batch, so denominators count selected tokens and rows; a group without any contributes nothing.
-"""
+"""RAFT and RAFT++ (arXiv 2304.06767, 2504.11343): learn from the right answers alone."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from rollick.algorithms.groups import group_statistics
-from rollick.algorithms.segments import segment_max
+from rollick.algorithms.sample_filters.raft import raft_keep
 
 
-def raft_selection(
+def raft_advantages(
     rewards: Tensor,
     groups: Tensor,
     valid: Tensor,
     *,
-    select: Literal["correct", "best"] = "correct",
+    raft_select: Literal["correct", "best"] = "correct",
     success_reward: float = 1.0,
 ) -> Tensor:
-    """bool[R]: valid rows whose reward reaches `success_reward`, or ("best") equals the highest of their group.
+    """[R]: 1 for selected answers, 0 for others.
 
-    Rewards [1, 0, 1, 0] → [True, False, True, False].
+    With `policy_gradient` the loss is the likelihood of what was selected (RAFT), with `ppo` RAFT++. The filter of
+    the same name takes the others out of the denominators too.
+
+    Rewards [1, 0, 1, 0]: [1, 0, 1, 0]; with raft_select "best" and rewards [.2, .5]: [0, 1].
     """
-    statistics = group_statistics(rewards, groups, valid)
-    if select == "correct":
-        return valid & (rewards >= success_reward)
-    if select == "best":
-        highest = segment_max(
-            statistics.rewards.masked_fill(~valid, -float("inf")), statistics.index, len(statistics.mean)
-        )
-        return valid & (statistics.rewards == highest[statistics.index])
-    raise ValueError(f"select is 'correct' or 'best', got '{select}'")
-
-
-def reinforce_rej_selection(rewards: Tensor, groups: Tensor, valid: Tensor) -> Tensor:
-    """bool[R]: valid rows of groups that are neither all right nor all wrong (whose rewards differ).
-
-    Groups (1, 1), (1, 0), (0, 0) → [False, False, True, True, False, False].
-    """
-    statistics = group_statistics(rewards, groups, valid)
-    return valid & ~statistics.flat[statistics.index]
+    keep = raft_keep(rewards, groups, valid, raft_select=raft_select, success_reward=success_reward)
+    return torch.where(keep, 1.0, 0.0).to(rewards.dtype)

@@ -29,6 +29,11 @@ def discounted_returns(token_rewards: Tensor, rows: Tensor, gamma: float = 1.0) 
     return reverse_scan(token_rewards, gamma, rows)
 
 
+def reinforce_advantages(token_rewards: Tensor, rows: Tensor, *, gamma: float = 1.0) -> Tensor:
+    """[M]: G_t = r_t + gamma·G_{t+1}. The return itself, without a baseline."""
+    return discounted_returns(token_rewards, rows, gamma)
+
+
 def turn_returns(token_rewards: Tensor, rows: Tensor, turns: Tensor, gamma: float = 1.0) -> Tensor:
     """[M]: every token of a turn gets G_k = r_k + γ·G_{k+1}, where r_k is the sum of the turn's token rewards and
     k counts the turns of the row.

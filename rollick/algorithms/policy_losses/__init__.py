@@ -17,7 +17,7 @@ from rollick.algorithms.policy_losses.decoupled_ppo import decoupled_ppo_loss, i
 from rollick.algorithms.policy_losses.dppo import dppo_keep, dppo_loss
 from rollick.algorithms.policy_losses.dro import dro_loss
 from rollick.algorithms.policy_losses.gmpo import gmpo_loss
-from rollick.algorithms.policy_losses.gspo import gspo_token_loss, segment_ppo_loss
+from rollick.algorithms.policy_losses.gspo import gspo_loss, gspo_token_loss, segment_ppo_loss
 from rollick.algorithms.policy_losses.ipa import ipa_loss
 from rollick.algorithms.policy_losses.opmd import kimi_sequence_loss, kimi_token_loss, opmd_loss
 from rollick.algorithms.policy_losses.ppo import PpoClipped, ppo_clipped, ppo_loss
@@ -36,6 +36,7 @@ __all__ = [
     "dppo_loss",
     "dro_loss",
     "gmpo_loss",
+    "gspo_loss",
     "gspo_token_loss",
     "interpolated_proximal",
     "ipa_loss",

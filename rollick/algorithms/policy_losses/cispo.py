@@ -18,7 +18,7 @@ def cispo_loss(
     weight_high: float = 1.28,
     mask_clip: tuple[float, float] | None = None,
 ) -> Tensor:
-    """[M]: −sg[clip(r, weight_low, weight_high)]·A·log π, aggregated by `token_mean`.
+    """[M]: −sg[clip(r, weight_low, weight_high)]·A·log π. Aggregated by `token_mean`.
 
     The bounds are of the ratio itself: 0 and 1.28 are M1's (no effective lower bound), 0 and 5 ScaleRL's (2510.13786).
     `mask_clip` (clip_low, clip_high) is the unified form: 0 where PPO's clip would stop the gradient.

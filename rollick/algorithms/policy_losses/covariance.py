@@ -23,18 +23,24 @@ def token_covariance(logprobs: Tensor, advantages: Tensor) -> Tensor:
 
 
 def clip_cov_selection(
-    covariance: Tensor, *, fraction: float = 2e-4, low: float = 1.0, high: float = 5.0, generator: torch.Generator
+    covariance: Tensor,
+    generator: torch.Generator,
+    *,
+    cov_fraction: float = 2e-4,
+    cov_low: float = 1.0,
+    cov_high: float = 5.0,
 ) -> Tensor:
-    """bool[M]: floor(fraction·M), at least one, tokens drawn at random among those with low < covariance < high."""
-    eligible = (covariance > low) & (covariance < high)
+    """bool[M]: floor(cov_fraction·M), at least one, tokens drawn at random among those with
+    cov_low < covariance < cov_high."""
+    eligible = (covariance > cov_low) & (covariance < cov_high)
     draw = torch.rand(len(covariance), generator=generator, device=generator.device).to(covariance.device)
-    count = share(fraction, len(covariance), at_least=1)
+    count = share(cov_fraction, len(covariance), at_least=1)
     return largest(torch.where(eligible, draw, -torch.inf), count) & eligible
 
 
-def kl_cov_selection(covariance: Tensor, *, fraction: float = 2e-4) -> Tensor:
-    """bool[M]: the floor(fraction·M), at least one, tokens of the highest covariance."""
-    return largest(covariance, share(fraction, len(covariance), at_least=1))
+def kl_cov_selection(covariance: Tensor, *, cov_fraction: float = 2e-4) -> Tensor:
+    """bool[M]: the floor(cov_fraction·M), at least one, tokens of the highest covariance."""
+    return largest(covariance, share(cov_fraction, len(covariance), at_least=1))
 
 
 def clip_cov_loss(
@@ -46,16 +52,16 @@ def clip_cov_loss(
     clip_low: float = 0.2,
     clip_high: float = 0.2,
 ) -> Tensor:
-    """[M]: PPO's clipped loss, 0 on the selected tokens."""
+    """[M]: −min(r·A, clip(r, 1 − clip_low, 1 + clip_high)·A), 0 on the selected tokens."""
     ratio = importance_ratio(logprobs, old_logprobs)
     loss = ppo_loss(ratio, advantages, clip_low=clip_low, clip_high=clip_high)
     return torch.where(require_bool("selected", selected), 0.0, loss)
 
 
 def kl_cov_loss(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, selected: Tensor, *, kl_coef: float = 1.0
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, selected: Tensor, *, cov_kl_coef: float = 1.0
 ) -> Tensor:
-    """[M]: −r·A, plus kl_coef·abs(log-ratio) on the selected tokens; nothing is clipped."""
+    """[M]: −r·A, plus cov_kl_coef·abs(log-ratio) on the selected tokens. Nothing is clipped."""
     drift = (at_least_float32(logprobs) - at_least_float32(old_logprobs)).abs()
-    held = torch.where(require_bool("selected", selected), kl_coef * drift, 0.0)
+    held = torch.where(require_bool("selected", selected), cov_kl_coef * drift, 0.0)
     return held - importance_ratio(logprobs, old_logprobs) * advantages

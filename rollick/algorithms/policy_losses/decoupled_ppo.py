@@ -24,8 +24,9 @@ def decoupled_ppo_loss(
     dual_clip: float | None = None,
     weight_cap: float | None = None,
 ) -> Tensor:
-    """[M]: sg[π_prox/μ]·PPO loss with r = π_θ/π_prox; the weight is capped at `weight_cap` if given. Equal to PPO
-    where μ = π_prox.
+    """[M]: −sg[min(π_prox/μ, weight_cap)]·min(r·A, clip(r, 1 − clip_low, 1 + clip_high)·A), r = π/π_prox.
+
+    Equal to PPO where μ = π_prox; null caps nothing, `dual_clip` as for PPO.
 
     Toy batch of the tests, clip 0.2: 0.779106 by `token_mean`.
     """

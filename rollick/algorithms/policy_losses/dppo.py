@@ -24,11 +24,12 @@ def dppo_keep(
     advantages: Tensor,
     *,
     divergence: Divergence = "tv",
-    low: float = 0.2,
-    high: float = 0.2,
+    divergence_low: float = 0.2,
+    divergence_high: float = 0.2,
 ) -> Tensor:
-    """bool[M]: tokens inside the trust region or moving towards it. `high` bounds tokens with A > 0, `low` those
-    with A < 0. "tv" is abs(p − p_old), "kl" is KL(old‖new), both of the Bernoulli of the sampled token."""
+    """bool[M]: tokens inside the trust region or moving towards it. `divergence_high` bounds tokens with A > 0,
+    `divergence_low` those with A < 0. "tv" is abs(p − p_old), "kl" is KL(old‖new), both of the Bernoulli of the sampled
+    token."""
     new, old = at_least_float32(logprobs.detach()), at_least_float32(old_logprobs)
     if divergence == "tv":
         distance = (new.exp() - old.exp()).abs()
@@ -36,8 +37,8 @@ def dppo_keep(
         distance = bernoulli_kl(old, new)
     else:
         raise ValueError(f"DPPO's divergence is 'tv' or 'kl', got '{divergence}'")
-    too_high = (advantages > 0) & (new > old) & (distance > high)
-    too_low = (advantages < 0) & (new < old) & (distance > low)
+    too_high = (advantages > 0) & (new > old) & (distance > divergence_high)
+    too_low = (advantages < 0) & (new < old) & (distance > divergence_low)
     return ~(too_high | too_low)
 
 
@@ -47,11 +48,19 @@ def dppo_loss(
     advantages: Tensor,
     *,
     divergence: Divergence = "tv",
-    low: float = 0.2,
-    high: float = 0.2,
+    divergence_low: float = 0.2,
+    divergence_high: float = 0.2,
     weight_cap: float = 20.0,
 ) -> Tensor:
-    """[M]: −sg[min(r, weight_cap)]·A·log π on tokens that `dppo_keep` keeps, 0 on others."""
-    keep = dppo_keep(logprobs, old_logprobs, advantages, divergence=divergence, low=low, high=high)
+    """[M]: −sg[min(r, weight_cap)]·A·log π, 0 on tokens with A > 0 and D > divergence_high moving up, or A < 0 and
+    D > divergence_low moving down (`dppo_keep`), D the divergence."""
+    keep = dppo_keep(
+        logprobs,
+        old_logprobs,
+        advantages,
+        divergence=divergence,
+        divergence_low=divergence_low,
+        divergence_high=divergence_high,
+    )
     weight = importance_ratio(logprobs, old_logprobs).detach().clamp(max=weight_cap)
     return torch.where(keep, -weight * advantages * logprobs, 0.0)

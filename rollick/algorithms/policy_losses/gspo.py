@@ -33,6 +33,20 @@ def segment_ppo_loss(
     return ppo_loss(ratio, advantages, clip_low=clip_low, clip_high=clip_high)
 
 
+def gspo_loss(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    rows: Tensor,
+    num_rows: int,
+    *,
+    clip_low: float = 3e-4,
+    clip_high: float = 4e-4,
+) -> Tensor:
+    """[M]: −min(s·A, clip(s, 1 − clip_low, 1 + clip_high)·A), s = exp(mean of log π/π_old over the answer)."""
+    return segment_ppo_loss(logprobs, old_logprobs, advantages, rows, num_rows, clip_low=clip_low, clip_high=clip_high)
+
+
 def gspo_token_loss(
     logprobs: Tensor,
     old_logprobs: Tensor,
@@ -43,7 +57,9 @@ def gspo_token_loss(
     clip_low: float = 3e-4,
     clip_high: float = 4e-4,
 ) -> Tensor:
-    """[M]: ratio sg[s]·π_θ/sg[π_θ], so each token may have its own advantage; for a constant one value and gradient
+    """[M]: −min(s_t·A, clip(s_t, 1 − clip_low, 1 + clip_high)·A), s_t = sg[s]·π/sg[π].
+
+    So each token may have its own advantage; for a constant one value and gradient
     are GSPO's.
 
     One row with s 1.300176, A [−1, −2, −1, −.5], clip 0.2: loss 1.462699.

@@ -10,8 +10,8 @@ from rollick.algorithms.segments import segment_sum
 def kimi_sequence_loss(
     logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, rows: Tensor, num_rows: int, *, tau: float = 0.1
 ) -> Tensor:
-    """[M]: −Σ_t A·log π + τ/2·(Σ_t ℓ)² of the row, carried by each of its tokens (`sequence_mean_token_mean` gives
-    the mean over answers); ℓ the log-ratio. The paper's form.
+    """[M]: −Σ_t A·log π + tau/2·(Σ_t ℓ)² of the answer. Carried by each of its tokens (`sequence_mean_token_mean` gives
+    the mean over answers). The paper's form.
 
     Toy batch of the tests with A = ±0.5: −0.304128.
     """
@@ -21,10 +21,12 @@ def kimi_sequence_loss(
 
 
 def kimi_token_loss(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, *, tau: float = 0.1) -> Tensor:
-    """[M]: −A·log π + τ/2·ℓ², the same token by token (ROLL). Toy batch with A = ±0.5: −0.095159 by `token_mean`."""
+    """[M]: −A·log π + tau/2·ℓ², ℓ the log-ratio.
+
+    The same token by token (ROLL). Toy batch with A = ±0.5: −0.095159 by `token_mean`."""
     return 0.5 * tau * (logprobs - old_logprobs).square() - advantages * logprobs
 
 
 def opmd_loss(logprobs: Tensor, advantages: Tensor, *, tau: float = 1.0) -> Tensor:
-    """[M]: −A·log π/(1 + τ); the old policy takes no part. Toy batch with A = ±0.5: −0.055417 by `token_mean`."""
+    """[M]: −A·log π/(1 + tau). The old policy takes no part. Toy batch with A = ±0.5: −0.055417 by `token_mean`."""
     return -advantages * logprobs / (1 + tau)

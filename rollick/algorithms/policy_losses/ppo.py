@@ -14,9 +14,11 @@ from torch import Tensor
 
 
 def ppo_loss(
-    ratio: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None = None
+    ratio: Tensor, advantages: Tensor, *, clip_low: float = 0.2, clip_high: float = 0.2, dual_clip: float | None = None
 ) -> Tensor:
-    """[M]: loss per token. `ratio` [M] from `ratios.importance_ratio`, which cannot overflow, so an advantage of 0
+    """[M]: −min(r·A, clip(r, 1 − clip_low, 1 + clip_high)·A), where A < 0 at most −dual_clip·A.
+
+    `ratio` [M] from `ratios.importance_ratio`, which cannot overflow, so an advantage of 0
     gives exactly 0; NaN stays NaN.
 
     A = −1, r = [0.5, 1, 2, 5], clip 0.2: [0.8, 1, 2, 5]; with dual_clip 3: [0.8, 1, 2, 3].

@@ -16,8 +16,8 @@ def policy_gradient_loss(logprobs: Tensor, advantages: Tensor) -> Tensor:
 
 
 def tis_loss(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, *, low: float = 0.0, high: float = 1.0
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, *, weight_low: float = 0.0, weight_high: float = 1.0
 ) -> Tensor:
-    """[M]: −sg[clamp(r, low, high)]·A·log π (truncated importance sampling): the weight carries no gradient."""
-    weight = importance_ratio(logprobs, old_logprobs).detach().clamp(low, high)
+    """[M]: −sg[clamp(r, weight_low, weight_high)]·A·log π. Truncated importance sampling: the weight is a constant."""
+    weight = importance_ratio(logprobs, old_logprobs).detach().clamp(weight_low, weight_high)
     return -weight * advantages * logprobs

@@ -16,7 +16,7 @@ def sapo_loss(
     tau_positive: float = 1.0,
     tau_negative: float = 1.05,
 ) -> Tensor:
-    """[M]: −A·(4/τ)·σ(τ(r − 1)), τ by the sign of A (A = 0 counts as negative). The slope is 1 at r = 1 and fades
+    """[M]: −A·(4/τ)·σ(τ(r − 1)), τ = tau_positive where A > 0, else tau_negative. The slope is 1 at r = 1 and fades
     on both sides. The paper aggregates by `sequence_mean_token_mean`.
 
     Toy batch of the tests: 0.081775.

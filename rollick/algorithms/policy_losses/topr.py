@@ -17,26 +17,27 @@ def topr_loss(
     rows: Tensor,
     num_rows: int,
     *,
-    level: Literal["trajectory", "token"] = "trajectory",
+    ratio_level: Literal["trajectory", "token"] = "trajectory",
     negative_range: tuple[float, float] = (0.0, 1.0),
     positive_range: tuple[float, float] | None = None,
     positive_weight: float = 1.0,
     negative_weight: float = 1.0,
 ) -> Tensor:
-    """[M]: −w·A·log π with a constant w: positive_weight where A ≥ 0 (times the ratio clipped to `positive_range`
-    if given), negative_weight · clip(π/μ, `negative_range`) where A < 0.
+    """[M]: −w·A·log π, w = positive_weight where A ≥ 0, else negative_weight·sg[clip(π/μ, negative_range)].
 
-    The paper: A = R = ±1 for the whole answer, π/μ of the whole trajectory, `sequence_mean_token_mean`. level
+    `positive_range` clips the ratio where A ≥ 0 too and multiplies w by it; null leaves it out.
+
+    The paper: A = R = ±1 for the whole answer, π/μ of the whole trajectory, `sequence_mean_token_mean`. ratio_level
     "token" takes each token's own ratio (as ROLL does).
 
     Positive answer [−.72, −.60]; negative [−.9, −.8] with μ [−.7, −.5]: w 0.606531, loss 0.072224.
     """
-    if level == "trajectory":
+    if ratio_level == "trajectory":
         ratio = product_ratio(logprobs.detach(), behaviour_logprobs, rows, num_rows)[rows]
-    elif level == "token":
+    elif ratio_level == "token":
         ratio = importance_ratio(logprobs.detach(), behaviour_logprobs)
     else:
-        raise ValueError(f"TOPR's level is 'trajectory' or 'token', got '{level}'")
+        raise ValueError(f"ratio_level is 'trajectory' or 'token', got '{ratio_level}'")
     positive = torch.ones_like(ratio) if positive_range is None else ratio.clamp(*positive_range)
     negative = ratio.clamp(*negative_range)
     weight = torch.where(advantages < 0, negative_weight * negative, positive_weight * positive)
