@@ -50,7 +50,7 @@ def _episode_advantages(episodes: Sequence[Episode], algorithm: AlgorithmSetting
     groups = torch.tensor([index.setdefault(episode.group_id, len(index)) for episode in episodes])
     rewards = torch.tensor([episode.reward or 0.0 for episode in episodes], dtype=torch.float64)
     valid = torch.tensor([_counts(episode) for episode in episodes])
-    values = grpo_advantages(rewards, groups, valid, std=algorithm.advantage_std)
+    values = grpo_advantages(rewards, groups, valid, advantage_std=algorithm.advantage_std)
     return dict(zip((episode.id for episode in episodes), values.tolist()))
 
 

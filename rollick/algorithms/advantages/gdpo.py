@@ -16,8 +16,8 @@ def gdpo_advantages(
     """[R]: whiten(Σ_k w_k·(R_ik − mean_k)/(std_k + advantage_eps)), over the valid rows of the batch.
 
     `reward_parts` [K, R], `reward_weights` [K]; `groups` and `valid` [R] as for `grpo_advantages`. A part that a
-    row has not (its grader abstained) is NaN there and adds nothing. (verl whitens over tokens, which gives long answers
-    more say; this is the paper's form.)
+    row has not (its grader abstained) is NaN there and adds nothing. (verl whitens over tokens, which gives long
+    answers more say; this is the paper's form.)
 
     One group, parts (1, 0, 0, 0) and (0, 0, 0, 10) with equal weights: the first and last row get the same.
     """

@@ -21,7 +21,8 @@ def gmpo_loss(
 ) -> Tensor:
     """[M]: −A·exp(mean of u), u = sign(A)·min(sign(A)·ℓ, sign(A)·clip(ℓ, −log_clip_low, log_clip_high)).
 
-    ℓ is the log-ratio. Every token carries the value of its row, so `sequence_mean_token_mean` gives the paper's mean over answers.
+    ℓ is the log-ratio. Every token carries the value of its row, so `sequence_mean_token_mean` gives the
+    paper's mean over answers.
 
     Toy batch of the tests: 0.103001 with 0.4 (the paper's), 0.140910 with 0.2.
     """
