@@ -18,15 +18,18 @@ def plain(value, depth=0):
     """A JSON form of plain data that keeps its types; anything else is its name."""
     if depth > 50:
         return {"other": "nested too deeply"}
-    if value is None or type(value) in (bool, str):
+    if value is None or isinstance(value, bool):
         return value
-    if type(value) is int:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        value = int.__int__(value)
         return {"int": hex(value)} if abs(value) >= 1 << 53 else value
-    if type(value) is float:
-        return {"float": repr(value)}
-    if type(value) in (list, tuple, set, frozenset):
-        name = "set" if isinstance(value, (set, frozenset)) else type(value).__name__
-        return {name: [plain(one, depth + 1) for one in value]}
+    if isinstance(value, float):
+        return {"float": float.__repr__(value)}
+    for kind, name in ((list, "list"), (tuple, "tuple"), (set, "set"), (frozenset, "set")):
+        if isinstance(value, kind):
+            return {name: [plain(one, depth + 1) for one in value]}
     if isinstance(value, dict):
         return {"dict": [[plain(key, depth + 1), plain(one, depth + 1)] for key, one in value.items()]}
     if type(value) is complex:
