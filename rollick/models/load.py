@@ -38,13 +38,31 @@ def load_causal_lm(
     Raises DataError when weights are missing, unexpected or of another shape, with all names of the model in one
     report, and MissingDependencyError when the chosen attention needs a package that is not installed.
     """
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
+
+    return _load(AutoModelForCausalLM, settings, dtype, device)
+
+
+def load_sequence_classifier(
+    settings: ModelSettings, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> PreTrainedModel:
+    """The sequence-classification model (a reward model) of a Hugging Face folder, in eval mode.
+
+    Raises what `load_causal_lm` raises; so a folder of a language model, whose score head would be made up at random,
+    is refused.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    return _load(AutoModelForSequenceClassification, settings, dtype, device)
+
+
+def _load(auto: Any, settings: ModelSettings, dtype: torch.dtype | None, device: torch.device | str) -> PreTrainedModel:
+    from safetensors import SafetensorError
 
     config = load_config(settings)
     attention = None if settings.attention == "auto" else settings.attention
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = auto.from_pretrained(
             settings.path,
             config=config,
             dtype=dtype or getattr(torch, settings.dtype),

@@ -39,7 +39,7 @@ PENALTIES = {"overlong", "repetition"}
 """These pay 0 at best."""
 PACKAGES = {"reasoning_gym": "reasoning_gym", "json_schema": "jsonschema"}
 """What some need."""
-ELSEWHERE = {"remote", "judge", "rubric", "pairwise"}
+ELSEWHERE = {"remote", "judge", "rubric", "pairwise", "reward_model"}
 """These need a service or a model folder; each has its own test file."""
 
 
