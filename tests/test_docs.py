@@ -5,7 +5,9 @@ import runpy
 from pathlib import Path
 
 import pytest
+import typer
 
+from rollick.cli import app
 from rollick.config.base import plugin_kinds
 from rollick.config.load import load_job
 from rollick.config.reference import settings_reference
@@ -60,7 +62,7 @@ def test_every_kind_of_reward_is_described():
 
 
 def test_commands_in_the_text_exist():
-    known = {"run", "init", "chat", "export", "fetch", "checkpoint"}
+    known = set(typer.main.get_command(app).commands)
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     used = set(re.findall(r"^rollick (\w+)", text, re.MULTILINE)) | set(re.findall(r"`rollick (\w+)", text))
     assert used
