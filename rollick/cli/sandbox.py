@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -48,6 +49,7 @@ def serve(host: str, port: int, concurrency: int | None, token_env: str) -> None
             raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
         guard = f"token from {token_env}" if token else "no token"
         typer.echo(f"{server.url} runs programs in {sandbox.description}, {places} at a time, {guard}")
-        serve_until(server)
+        with contextlib.suppress(KeyboardInterrupt):
+            serve_until(server)
     finally:
         sandbox.close()

@@ -171,6 +171,9 @@ def _set_limits(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_MEMLOCK, 0, 0),
         (resource.RLIMIT_MSGQUEUE, 0, 0),
     ):
+        most = resource.getrlimit(kind)[1]  # what the caller itself is allowed is not to be exceeded
+        if most != resource.RLIM_INFINITY:
+            soft, hard = min(soft, most), min(hard, most)
         resource.setrlimit(kind, (soft, hard))
 
 

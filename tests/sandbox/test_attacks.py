@@ -12,8 +12,12 @@ import pytest
 
 from rollick.sandbox.base import Limits
 from rollick.sandbox.seccomp import denied_calls
-from tests.sandbox.attacks import ATTACKS, PRELUDE
+from tests.sandbox.attacks import NETWORK, PRELUDE, PRIVILEGES, PROCESSES
+from tests.sandbox.attacks_on_storage import FILES, MEMORY
 from tests.sandbox.running import descendants, local_sandbox, python, run
+
+GROUPS = {"processes": PROCESSES, "privileges": PRIVILEGES, "memory": MEMORY, "files": FILES, "network": NETWORK}
+ATTACKS = {f"{group}: {name}": attack for group, attacks in GROUPS.items() for name, attack in attacks.items()}
 
 
 class Machine:
