@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from rollick.cli.reward import app as reward_app
 from rollick.errors import ConfigError, InterruptedRun, RollickError
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 checkpoint_app = typer.Typer(help="Look at the checkpoints of a run.", no_args_is_help=True)
 app.add_typer(checkpoint_app, name="checkpoint")
+app.add_typer(reward_app, name="reward")
 sandbox_app = typer.Typer(help="Where code that a model wrote is run.", no_args_is_help=True)
 app.add_typer(sandbox_app, name="sandbox")
 

@@ -119,6 +119,11 @@ class RewardOptions(PluginSettings):
         """How calls are gathered, for rewards that wait for a service or a model."""
         return None
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the value depends on the tokens of an answer, not on its text alone."""
+        return False
+
     def applies_to(self, task: Task) -> bool:
         """Whether `task_tags` selects this reward for a task."""
         written = task.extra.get("tags") or ()

@@ -51,5 +51,9 @@ class Options(RewardOptions):
             raise ValueError(f"buffer {self.buffer} is larger than max_length {self.max_length}")
         return self
 
+    @property
+    def counts_tokens(self) -> bool:
+        return True
+
     def build(self) -> OverlongReward:
         return OverlongReward(self)

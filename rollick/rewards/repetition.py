@@ -53,5 +53,9 @@ class Options(RewardOptions):
     longest_word: PositiveInt | None = None
     """Characters; left out, words of any length."""
 
+    @property
+    def counts_tokens(self) -> bool:
+        return self.unit == "tokens"
+
     def build(self) -> RepetitionReward:
         return RepetitionReward(self)
