@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +9,20 @@ import torch
 
 from rollick.config.job import ModelSettings
 from rollick.errors import DataError, MissingDependencyError
+from rollick.models.source import require_source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
-
-HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$")
 
 
 def load_config(settings: ModelSettings) -> PreTrainedConfig:
     """The model's configuration. Raises DataError when the folder or its config.json is missing or broken."""
     from transformers import AutoConfig
 
-    _require_source(settings.path)
+    require_source(settings.path, "model.path")
+    folder = Path(settings.path)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise DataError(f"model.path: '{settings.path}' has no config.json; it is not a Hugging Face model folder")
     try:
         return AutoConfig.from_pretrained(settings.path, **_source(settings))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -85,17 +86,6 @@ def _load(auto: Any, settings: ModelSettings, dtype: torch.dtype | None, device:
 
 def _source(settings: ModelSettings) -> dict[str, Any]:
     return {"revision": settings.revision, "trust_remote_code": settings.trust_remote_code}
-
-
-def _require_source(path: str) -> None:
-    folder = Path(path)
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise DataError(f"model.path: '{path}' has no config.json; it is not a Hugging Face model folder")
-    elif folder.exists():
-        raise DataError(f"model.path: '{path}' is a file; give the folder that holds config.json and the weights")
-    elif not HUB_NAME.match(path):
-        raise DataError(f"model.path: there is no folder '{path}'")
 
 
 def _require_complete(path: str, report: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from rollick.config.job import ModelSettings
 from rollick.errors import DataError
 from rollick.models.chat import turn_end_id
 from rollick.models.load import load_config
+from rollick.models.source import require_source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -115,8 +116,8 @@ def _check_folder(path: str, key: str) -> None:
     if folder.is_dir():
         if not any((folder / name).is_file() for name in VOCABULARY_FILES):
             raise DataError(f"{key}: the folder '{path}' holds no tokenizer ({', '.join(VOCABULARY_FILES[:3])}, …)")
-    elif folder.is_absolute() or path.startswith(".") or path.count("/") > 1:
-        raise DataError(f"{key}: the folder '{path}' does not exist")
+    else:
+        require_source(path, key)
 
 
 def _check_size(tokenizer: PreTrainedTokenizerBase, settings: ModelSettings) -> None:

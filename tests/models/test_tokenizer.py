@@ -52,13 +52,13 @@ def test_a_folder_without_a_tokenizer_is_refused(folder, tmp_path):
     """transformers would make an empty one up from config.json alone."""
     (folder / "tokenizer.json").unlink()
     assert "holds no tokenizer" in fails(path=str(folder))
-    assert "model.path: the folder" in fails(path=str(tmp_path / "missing"))
-    assert "model.tokenizer: the folder" in fails(path=str(folder), tokenizer=str(tmp_path / "missing"))
+    assert "model.path: there is no folder" in fails(path=str(tmp_path / "missing"))
+    assert "model.tokenizer: there is no folder" in fails(path=str(folder), tokenizer=str(tmp_path / "missing"))
 
 
 def test_a_hub_name_without_a_network_is_one_sentence(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "no tokenizer could be read from 'someone/model'" in fails(path="someone/model")
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
+    assert "there is no folder 'someone/model', and no model hub" in fails(path="someone/model")
 
 
 def test_a_damaged_tokenizer_or_config_is_refused(folder):

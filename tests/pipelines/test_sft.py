@@ -307,7 +307,7 @@ def test_bad_input_is_one_sentence_and_leaves_no_run(job, tmp_path):
         (DataError, "does not exist", {"dataset": DatasetSettings(path="missing.jsonl")}),
         (DataError, "no column 'prompt'", {"dataset": job().dataset.model_copy(update={"columns": {"x": "messages"}})}),
         (DataError, "none of its 36 rows has a token to train on", {"max_length": 4}),
-        (DataError, "the folder 'nowhere/at/all' does not exist", {"model": ModelSettings(path="nowhere/at/all")}),
+        (DataError, "there is no folder 'nowhere/at/all'", {"model": ModelSettings(path="nowhere/at/all")}),
         (
             ConfigError,
             "warmup_updates = 9 is more than the 2 updates",
