@@ -6,19 +6,19 @@ rest of this file makes the material before them and reads their run directories
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+
+from learning_curve import ACCURACY, draw_curve, read_jsonl
+from material import write_material
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DEMO = Path("runs/demo")
-ACCURACY = "evaluation/accuracy"
 SHOWN = 6
 
 
@@ -27,16 +27,16 @@ def main() -> None:
     started = time.monotonic()
     shutil.rmtree(DEMO, ignore_errors=True)
     say("A tiny model, its tokenizer and a few thousand sums are made from scratch")
-    make_material()
+    write_material(DEMO)
     say("Warm-up: it copies homework of which three quarters are wrong (SFT)")
     rollick("run", "examples/demo/warm_up.yaml")
     say("Reinforcement: it answers sums, and right answers pay (GRPO)")
     rollick("run", "examples/demo/grpo.yaml")
     run = DEMO / "grpo"
-    metrics = read_jsonl(run / "metrics.jsonl")
-    curve = draw_curve(metrics, run / "learning_curve.png")
+    curve = run / "learning_curve.png"
+    draw_curve(run, curve, title="Learning to add from rewards alone")
     say(f"Done in {time.monotonic() - started:.0f} s")
-    print(summary(run, metrics))
+    print(summary(run))
     print(NEXT.format(curve=curve))
 
 
@@ -49,13 +49,6 @@ The learning curve is in {curve}. What to try next:
   make smollm2 && rollick run examples/rlvr_smollm2.yaml          a real pretrained model
 
 `rollick` is in .venv/bin; `source .venv/bin/activate` puts it on your path."""
-
-
-def make_material() -> None:
-    sys.path.insert(0, str(HERE))
-    from material import write_material
-
-    write_material(DEMO)
 
 
 def rollick(*arguments: str) -> None:
@@ -74,33 +67,9 @@ def say(text: str) -> None:
     print(f"\n── {text}", flush=True)
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def draw_curve(metrics: list[dict[str, Any]], path: Path) -> Path:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for name, label, style in (
-        ("reward/mean", "reward of sampled answers", {"alpha": 0.6}),
-        (ACCURACY, "accuracy on held-out sums (greedy)", {"marker": "o", "linewidth": 2}),
-    ):
-        points = [(row["step"], row[name]) for row in metrics if name in row]
-        axes.plot(*zip(*points), label=label, **style)
-    axes.set(xlabel="GRPO step", ylim=(0, 1.02), title="Learning to add from rewards alone")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
-    figure.savefig(path, dpi=120)
-    return path
-
-
-def summary(run: Path, metrics: list[dict[str, Any]]) -> str:
+def summary(run: Path) -> str:
     """Held-out accuracy before and after, and a few problems that were wrong before."""
-    measured = [row for row in metrics if ACCURACY in row]
+    measured = [row for row in read_jsonl(run / "metrics.jsonl") if ACCURACY in row]
     first, last = measured[0], measured[-1]
     before, after = answers(run, first["step"]), answers(run, last["step"])
     problems = [problem for problem in before if before[problem][0] != before[problem][1]][:SHOWN]

@@ -24,7 +24,7 @@ def demo():
         yield importlib.import_module("material"), importlib.import_module("run")
     finally:
         sys.path.remove(str(DEMO))
-        for name in ("material", "run"):
+        for name in ("material", "learning_curve", "run"):
             sys.modules.pop(name, None)
 
 
@@ -84,9 +84,9 @@ def test_both_jobs_run_and_the_report_reads_their_directories(demo, trained):
     assert (sft / "export" / "model.safetensors").exists()
     metrics = rows(grpo / "metrics.jsonl")
     assert [row["step"] for row in metrics] == [0, 1, 2]
-    curve = script.draw_curve(metrics, grpo / "learning_curve.png")
-    assert curve.read_bytes().startswith(b"\x89PNG")
-    report = script.summary(grpo, metrics)
+    script.draw_curve(grpo, grpo / "learning_curve.png", title="two steps")
+    assert (grpo / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    report = script.summary(grpo)
     assert "held-out accuracy:" in report
     assert len(report.splitlines()) >= 3
 
