@@ -19,6 +19,16 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 8.0
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A token is for the address it was given for."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
+
+
 class ServiceError(Exception):
     """The service gave no usable answer; the message says why."""
 
@@ -87,7 +97,7 @@ class HttpClient:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(self.url + path, body, headers)
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with _opener.open(request, timeout=timeout) as response:
             data = response.read(MAX_REPLY_BYTES + 1)
         if len(data) > MAX_REPLY_BYTES:
             raise ValueError(f"the answer is longer than {MAX_REPLY_BYTES} bytes")

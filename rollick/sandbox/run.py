@@ -26,6 +26,9 @@ from rollick.sandbox.seccomp import filter_program
 _WATCH_SECONDS = 0.02
 """How often memory is looked at."""
 _STACK_BYTES = 8 << 20
+_PENDING_SIGNALS = 1024
+_COUNTED = ("RssAnon:", "RssShmem:", "VmPTE:", "VmSwap:")
+"""Of /proc/PID/status: what a process holds in memory, page tables among it."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,11 @@ def be_init(descriptors: Descriptors, spec: dict[str, Any], identity: Identity) 
         socket.sethostname("sandbox")
         _mount_own(spec["limits"], identity)
         _write_files(spec["files"], identity)
-        pid, failed = _start(descriptors, spec, identity)
+        stdin = os.open(f"/proc/self/fd/{descriptors.stdin}", os.O_RDONLY)
+        kernel.prctl(kernel.DUMPABLE, 0)  # from before the program is there, nobody in here may look into this process
+        pid, failed = _start(stdin, descriptors, spec, identity)
         identity.become(identity.init)
-        kernel.prctl(kernel.DUMPABLE, 0)  # nobody in here may look into this process
+        kernel.prctl(kernel.DUMPABLE, 0)  # the change of uid may have set it again
         kernel.prctl(kernel.PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if reason := os.read(failed, 1000).decode():
             descriptors.tell({"error": reason})
@@ -122,26 +127,25 @@ def _give(path: str, identity: Identity) -> None:
         os.chown(path, identity.program, identity.program)
 
 
-def _start(descriptors: Descriptors, spec: dict[str, Any], identity: Identity) -> tuple[int, int]:
+def _start(stdin: int, descriptors: Descriptors, spec: dict[str, Any], identity: Identity) -> tuple[int, int]:
     """Fork the program. Returns its pid and a descriptor that yields why it could not be started, else nothing."""
     failed, tell_failed = os.pipe()
     pid = os.fork()
     if pid:
         os.close(tell_failed)
-        for end in (descriptors.stdin, descriptors.stdout, descriptors.stderr):
+        for end in (stdin, descriptors.stdin, descriptors.stdout, descriptors.stderr):
             os.close(end)
         return pid, failed
     try:
-        _become_program(descriptors, spec, identity)
+        _become_program(stdin, descriptors, spec, identity)
     except BaseException as error:  # noqa: BLE001 - as above: a forked child, whose words are passed on
         os.write(tell_failed, f"cannot start {spec['command'][0]}: {error}".encode()[:1000])
     finally:
         os._exit(127)
 
 
-def _become_program(descriptors: Descriptors, spec: dict[str, Any], identity: Identity) -> None:
+def _become_program(stdin: int, descriptors: Descriptors, spec: dict[str, Any], identity: Identity) -> None:
     os.setsid()
-    stdin = os.open(f"/proc/self/fd/{descriptors.stdin}", os.O_RDONLY)
     for number, end in enumerate((stdin, descriptors.stdout, descriptors.stderr)):
         os.dup2(end, number)
     for end in astuple(descriptors):
@@ -167,6 +171,7 @@ def _set_limits(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_FSIZE, limits["disk_bytes"], limits["disk_bytes"]),
         (resource.RLIMIT_NPROC, limits["processes"], limits["processes"]),
         (resource.RLIMIT_NOFILE, limits["open_files"], limits["open_files"]),
+        (resource.RLIMIT_SIGPENDING, _PENDING_SIGNALS, _PENDING_SIGNALS),
         (resource.RLIMIT_CORE, 0, 0),
         (resource.RLIMIT_MEMLOCK, 0, 0),
         (resource.RLIMIT_MSGQUEUE, 0, 0),
@@ -237,6 +242,6 @@ def resident_bytes() -> int:
             continue
         with contextlib.suppress(OSError), open(f"/proc/{name}/status") as status:
             for line in status:
-                if line.startswith(("RssAnon:", "RssShmem:")):
+                if line.startswith(_COUNTED):
                     total += int(line.split()[1]) * 1024
     return total

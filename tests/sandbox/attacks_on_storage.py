@@ -3,6 +3,41 @@
 from tests.sandbox.attacks import NO_GOOD_END, ONE_SECOND, Attack
 
 MEMORY = {
+    "socket buffers": Attack(
+        """
+import socket
+pairs, sent = [], 0
+try:
+    while len(pairs) < 200:
+        pairs.append(socket.socketpair())
+        for end in pairs[-1]:
+            end.setblocking(False)
+            try:
+                while sent < 300 << 20: sent += end.send(bytes(1 << 16))
+            except BlockingIOError: pass
+except OSError as e: print('held', len(pairs), sent >> 20, e)
+else: print('ESCAPED')
+""",
+        says=b"held",
+    ),
+    "page tables": Attack(
+        """
+size = 64 << 30
+m = mmap.mmap(-1, size, prot=mmap.PROT_READ)
+for at in range(0, size, 4096): m[at]
+print('ESCAPED')
+""",
+        ("memory", "timeout", "exit"),
+    ),
+    "timers": Attack(
+        """
+timer = ctypes.c_void_p()
+made = 0
+while made < 3000 and libc.timer_create(0, None, ctypes.byref(timer)) == 0: made += 1
+print('ESCAPED' if made == 3000 else 'held', made)
+""",
+        says=b"held",
+    ),
     "bytes": Attack("x = [bytearray(b'1' * 50_000_000) for _ in range(12)]", ("memory",)),
     "shared mapping": Attack(
         """

@@ -56,6 +56,8 @@ class StubHandler(BaseHTTPRequestHandler):
         status, record = answer
         data = record if isinstance(record, bytes) else json.dumps(record).encode()
         self.send_response(status)
+        if status == 302:
+            self.send_header("Location", record["to"])
         self.end_headers()
         self.wfile.write(data)
 
@@ -112,6 +114,13 @@ def test_a_refusal_is_not_repeated(stub):
     outcome = RemoteSandbox(client(service)).run(PROGRAM)
     assert outcome.verdict == "infrastructure" and "a valid token is needed" in outcome.reason
     assert len(service.calls) == 1
+
+
+def test_a_token_goes_to_no_other_address(stub):
+    other = stub((200, RIGHT))
+    outcome = RemoteSandbox(client(stub((302, {"to": f"{other.url}/v1/run"})), token="key")).run(PROGRAM)
+    assert outcome.verdict == "infrastructure" and "302" in outcome.reason
+    assert other.calls == []
 
 
 def test_a_service_that_is_down_is_left_alone_for_a_while(stub, monkeypatch):
