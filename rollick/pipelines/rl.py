@@ -94,6 +94,7 @@ class RlPipeline:
             max_length,
             record=lambda transition: session.run.events.write(transition.to_row()),
             interrupted=lambda: session.stop.stop_requested,
+            progress=lambda now: session.console.doing(f"{now.finished}/{now.total} answers"),
         )
         stack.callback(self.rollouts.close)
         self._held_out = held_out

@@ -41,12 +41,13 @@ class ProgressConsole:
             self._progress = Progress(
                 TextColumn("step {task.completed}/{task.total}"),
                 BarColumn(),
+                TextColumn("{task.fields[doing]}"),
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
                 console=self.console,
             )
-            self._task = self._progress.add_task("steps", total=self._total, completed=self._first)
+            self._task = self._progress.add_task("steps", total=self._total, completed=self._first, doing="")
             self._progress.start()
         return self
 
@@ -66,6 +67,11 @@ class ProgressConsole:
             self._print_row(step, metrics)
         else:
             self._print_line(step, metrics)
+
+    def doing(self, text: str) -> None:
+        """What the step is at, shown beside the bar (nothing in a pipe)."""
+        if self._progress:
+            self._progress.update(self._task, doing=text)
 
     def note(self, text: str) -> None:
         """One line between the rows: an evaluation's result, a checkpoint written."""

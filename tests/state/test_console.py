@@ -57,3 +57,13 @@ def test_messages_are_one_line_each_however_long_and_reach_other_handlers_too(ca
     logger.info("for your information")
     assert capsys.readouterr().err == "warning: " + "x" * 100 + " is damaged\nfor your information\n"
     assert "is damaged" in caplog.text
+
+
+def test_a_long_step_shows_what_it_is_at_on_a_terminal_only():
+    for terminal, shown in ((True, True), (False, False)):
+        out = io.StringIO()
+        console = Console(file=out, force_terminal=terminal, width=120, color_system=None)
+        with ProgressConsole(total_steps=2, columns=["loss"], console=console) as progress:
+            progress.doing("12/64 answers")
+            progress.log(1, {"loss": 0.5})
+        assert ("12/64 answers" in out.getvalue()) == shown
