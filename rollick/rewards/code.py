@@ -10,6 +10,7 @@ process of the job. A sandbox that fails makes the reward Failed, so that nobody
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
@@ -22,6 +23,8 @@ from rollick.rewards.code_run import Results, SandboxFailedError, TestRunner, li
 from rollick.rewards.code_tests import PrintTest, read_tests
 from rollick.sandbox.base import Sandbox
 from rollick.sandbox.settings import SandboxSettings, build_sandbox
+
+log = logging.getLogger(__name__)
 
 
 class CodeReward:
@@ -103,7 +106,11 @@ class Options(RewardOptions):
         return language
 
     def build(self) -> CodeReward:
-        build_sandbox(self.sandbox).close()
+        sandbox = build_sandbox(self.sandbox)
+        protected = self.sandbox.url is not None or self.sandbox.isolation != "none"
+        level = logging.INFO if protected else logging.WARNING
+        log.log(level, "reward '%s' runs programs in this sandbox: %s", self.label, sandbox.description)
+        sandbox.close()
         return CodeReward(self)
 
     def ground_truth_problem(self, ground_truth: Any) -> str | None:

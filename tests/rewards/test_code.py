@@ -2,14 +2,11 @@
 
 import shutil
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollick.config.rl import RlJob
-from rollick.pipelines import rl
 from rollick.rewards import code as code_module
 from rollick.rewards.base import Abstain, Failed, Score
 from rollick.rewards.code import Options
@@ -18,8 +15,6 @@ from rollick.rewards.code_languages import find_program
 from rollick.rewards.code_tests import AssertTest, ValueTest, read_tests
 from rollick.rewards.grading import Grader
 from rollick.sandbox.base import Outcome, infrastructure
-from rollick.state.jsonl import read_jsonl
-from tests.models.tiny import tiny_model_folder, write_jsonl
 from tests.rewards.episodes import episode
 from tests.rewards.test_grading import collect
 from tests.sandbox.running import why_not
@@ -369,6 +364,11 @@ def test_only_python_has_functions_to_call():
     assert Options(language="cpp").ground_truth_problem(SUM) is None
 
 
+def test_running_unprotected_is_said_at_the_start(caplog):
+    Options(sandbox={"isolation": "none"}).build()
+    assert "runs programs in this sandbox: none (" in caplog.text
+
+
 def test_an_unknown_language_is_refused():
     with pytest.raises(ValueError, match="unknown language 'cobol'"):
         Options(language="cobol")
@@ -462,32 +462,3 @@ def test_through_the_grader_pool():
         done = collect(grader, len(answers), seconds=60)
     values = {name: verdicts["code"].value for name, verdicts in done.items()}
     assert values == {"right": 1.0, "half": 0.5, "bomb": 0.0, "loop": 0.0}
-
-
-@needs_isolation
-def test_reinforcement_learning_with_programs(tmp_path: Path):
-    """End to end: a policy's text is found, run and graded, and its group's answers are trained on."""
-    model = tiny_model_folder(tmp_path / "model")
-    rows = [
-        {"id": f"q{i}", "prompt": f"print {i}", "ground_truth": [{"stdin": "", "stdout": str(i)}]} for i in range(4)
-    ]
-    dataset = {"path": str(write_jsonl(tmp_path / "train.jsonl", rows))}
-    reward = {"kind": "code", "extract": "whole", "credit": "fraction", "seconds": 5}
-    shaped = {"kind": "function", "path": "tests.pipelines.graders:share_of_letter_e"}
-    job = RlJob.model_validate(
-        {
-            "pipeline": "rl",
-            "name": "code",
-            "output_dir": tmp_path / "runs",
-            "steps": 2,
-            "model": {"path": str(model)},
-            "environments": [{"kind": "tasks", "dataset": dataset, "rewards": [reward, shaped]}],
-            "algorithm": {"preset": "grpo", "group_size": 4},
-            "rollout": {"prompts_per_step": 2, "max_prompt_tokens": 40, "max_new_tokens": 6},
-            "trainer": {"learning_rate": 1e-3},
-        }
-    )
-    directory = rl.run(job)
-    rows = list(read_jsonl(directory / "metrics.jsonl"))
-    assert [row["step"] for row in rows] == [1, 2]
-    assert all(name in rows[0] for name in ("reward/code/mean",)), sorted(rows[0])
