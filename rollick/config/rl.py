@@ -10,6 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from rollick.config.base import Settings, nearest, plugin
 from rollick.config.job import JobSettings, SamplingSettings, context_problems, warmup_problems
+from rollick.config.watch import HackingWatchSettings
 
 DEFAULT_PRESET = "grpo"
 PRESETS = Path(__file__).parent / "presets"
@@ -129,6 +130,8 @@ class LoggingSettings(Settings):
     """Groups of a step whose samples are written to `samples/`; 0 writes none."""
     sample_every: PositiveInt = 1
     """Steps from one file of samples to the next."""
+    hacking_watch: HackingWatchSettings | None = HackingWatchSettings()
+    """Alarms when something suspicious rises together with the reward; null turns them off."""
 
 
 class RlJob(JobSettings):

@@ -27,10 +27,12 @@ from rollick.platforms.select import select_platform
 from rollick.rewards.grading import Grader
 from rollick.rollout.domains import open_domains, rewards_by_domain
 from rollick.rollout.driver import Rollouts, make_sampling
+from rollick.rollout.hacking_watch import HackingWatch, Labels, watch_metrics
 from rollick.rollout.metrics import evaluation_metrics, rollout_metrics
 from rollick.runtime.local import LocalRuntime
 from rollick.state.clock import StageClock
-from rollick.state.samples import write_samples
+from rollick.state.jsonl import read_jsonl
+from rollick.state.samples import sample_path, write_samples
 from rollick.state.seeds import derive_seed
 from rollick.training.losses import PolicyLoss
 from rollick.training.publish import publish_weights
@@ -80,12 +82,12 @@ class RlPipeline:
         device = select_platform().device_type
         self.engine = job.engine.build(EngineContext(job.model, self.tokenizer, self.end_ids, max_length, device))
         stack.callback(self.engine.close)
-        grader = stack.enter_context(
+        self.grader = stack.enter_context(
             Grader(rewards_by_domain(domains, held_out), timeout=job.rollout.reward_timeout, retries=0)
         )
         self.rollouts = Rollouts(
             self.engine,
-            grader,
+            self.grader,
             self.tokenizer,
             domains,
             job.rollout,
@@ -102,6 +104,7 @@ class RlPipeline:
         self.loss = PolicyLoss.from_settings(
             job.algorithm, temperature=job.rollout.temperature, max_new_tokens=job.rollout.max_new_tokens
         )
+        self._watch = self._open_watch()
         self._clock = StageClock()
         self._updates_per_step = job.planned_updates // job.steps
 
@@ -125,7 +128,11 @@ class RlPipeline:
                 groups = self.rollouts.next_batch(step, version=step)
             except InterruptedRun:
                 raise self.session.interrupt(self.trainer.save, self._meta()) from None
-        self.session.metrics.add(rollout_metrics(groups, self._reward_weights))
+        metrics = rollout_metrics(groups, self._reward_weights)
+        if self._watch is not None:
+            metrics |= watch_metrics(groups)
+            self._look_out(self._watch, metrics, groups)
+        self.session.metrics.add(metrics)
         return groups
 
     def score(self, batch: Batch) -> None:
@@ -159,6 +166,7 @@ class RlPipeline:
         if job.logging.sample_groups and step % job.logging.sample_every == 0:
             session.run.write_samples(step, sample_records(groups, advantages), job.logging.sample_groups)
         session.metrics.add(self._clock.metrics())
+        session.metrics.add(self.grader.new_stats())
         last = step == job.steps
         if job.evaluation and (last or (job.evaluation.every and step % job.evaluation.every == 0)):
             self._evaluate(completed=step)
@@ -203,6 +211,26 @@ class RlPipeline:
         updates = self._updates_per_step // self.job.algorithm.epochs_per_batch
         by_group = np.argsort(places[groups], kind="stable")
         return [rows.tolist() for rows in np.array_split(by_group, updates) if len(rows)]
+
+    def _open_watch(self) -> HackingWatch | None:
+        """The watch for reward hacking, knowing the steps before a resumed one."""
+        settings = self.job.logging.hacking_watch
+        if settings is None:
+            return None
+        labels = Labels.of(reward for environment in self.job.environments for reward in environment.rewards)
+        return HackingWatch(settings, labels, history=read_jsonl(self.session.run.metrics.path))
+
+    def _look_out(self, watch: HackingWatch, metrics: dict[str, float], groups: Sequence[Group]) -> None:
+        """Say which alarms go on, with samples to read: of those that are written, where any are."""
+        session, logging = self.session, self.job.logging
+        step = session.step + 1
+        written = logging.sample_groups > 0 and step % logging.sample_every == 0
+        shown = groups[: logging.sample_groups] if written else groups
+        place = str(sample_path(session.run.samples, step)) if written else "the events of the run"
+        for alarm, ids in watch.look(metrics, shown):
+            session.console.note(alarm.sentence(step, ids, place))
+            session.run.events.write({"step": session.step, "alarm": alarm.name, "samples": ids})
+        metrics.update(watch.metrics)
 
     def _load_reference(self, runtime: LocalRuntime) -> Trainer | None:
         """The frozen model of the KL term, loaded only when there is one."""

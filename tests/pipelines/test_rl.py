@@ -13,7 +13,9 @@ from transformers import AutoModelForCausalLM
 from rollick.config.rl import RlJob
 from rollick.errors import InterruptedRun, RewardError
 from rollick.pipelines import rl
+from rollick.rollout.events import replay
 from rollick.state.jsonl import read_jsonl
+from rollick.state.samples import sample_path
 from tests.models.tiny import tiny_model_folder, write_jsonl
 
 
@@ -178,3 +180,35 @@ def test_the_last_step_saves_a_checkpoint_and_resuming_there_has_nothing_to_do(j
     before = weights(first)
     again = rl.run(job(), resume=True)
     assert weights(again) == before and [row["step"] for row in metrics(again)] == [1, 2, 3]
+
+
+def test_a_watch_that_sees_hacking_tells_once_and_writes_metric_and_event(job, capsys):
+    """The letter e is all that pays here, so answers repeat themselves while the reward rises."""
+    watch = {"window": 6, "length_growth": None, "repetition_rise": 0.01, "reward_rise": 0.1, "format_rise": None}
+    settings = {
+        "steps": 14,
+        "rollout": {"prompts_per_step": 6, "max_prompt_tokens": 40, "max_new_tokens": 6},
+        "logging": {"hacking_watch": watch, "sample_groups": 2},
+    }
+    directory = rl.run(job("whole", **settings))
+    rows = metrics(directory)
+    on = [row["alarm/repetition"] for row in rows]
+    assert on[:5] == [0.0] * 5 and 1.0 in on and all("alarm/format_only" in row for row in rows)
+    starts = [i for i, value in enumerate(on) if value and not on[i - 1]]
+    alarms = [row for row in read_jsonl(directory / "events.jsonl") if row.get("alarm") == "repetition"]
+    assert [row["step"] for row in alarms] == starts
+    written = {row["id"] for row in read_jsonl(sample_path(directory / "samples", starts[0] + 1))}
+    assert len(alarms[0]["samples"]) == 3 and set(alarms[0]["samples"]) <= written
+    assert f"possible reward hacking at step {starts[0] + 1} (repetition)" in capsys.readouterr().out
+    assert replay(read_jsonl(directory / "events.jsonl")).counters()["consumed"] == 14 * 6 * 4
+
+
+def test_the_graders_counters_are_metrics_of_each_step(job):
+    rows = metrics(rl.run(job()))
+    assert [row["reward/share_of_letter_e/graded"] for row in rows] == [12.0] * 3
+    assert [row["reward/share_of_letter_e/failed"] for row in rows] == [0.0] * 3
+
+
+def test_without_the_watch_there_are_no_alarms(job):
+    [row] = metrics(rl.run(job(steps=1, logging={"hacking_watch": None})))
+    assert not [name for name in row if name.startswith("alarm/") or name == "rollout/repetition"]
