@@ -1,4 +1,4 @@
-"""The process that starts sandboxed programs: `python -m rollick.sandbox.launcher FD SETTINGS`.
+"""The process that starts sandboxed programs: `python -m rollick.sandbox.launcher FD VISIBLE MECHANISM`.
 
 It imports once, moves into the minimal root once, and then forks a supervisor per run, so that a run costs
 milliseconds. It speaks with `rollick.sandbox.local` over a socket: one message with six descriptors is one run.
@@ -15,9 +15,10 @@ import select
 import signal
 import socket
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from rollick.sandbox import kernel
+from rollick.sandbox.bubblewrap import enter_bubblewrap, find_bubblewrap
 from rollick.sandbox.root import enter_minimal_root
 from rollick.sandbox.run import Descriptors, Identity, be_init
 
@@ -26,6 +27,7 @@ SUPERVISOR_UID = 61999
 FIRST_UID, UIDS = 62000, 512
 """As root, every concurrent run has a uid of its own from here on; limits of processes are counted by uid."""
 _REAP_SECONDS = 0.5
+_APART = kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOSTNAME | kernel.NEW_CGROUP
 
 
 def claim_uid() -> tuple[int, socket.socket]:
@@ -60,25 +62,62 @@ def _write_proc(name: str, text: str) -> None:
         file.write(text)
 
 
-def supervise(descriptors: Descriptors, spec: dict[str, Any], as_root: bool) -> None:
-    """Start the run's init in namespaces of its own, and see that it ends when the lifeline does."""
+class Starter:
+    """How a run is brought into namespaces of its own. Raises OSError when the kernel does not allow it."""
+
+    def __init__(self, mechanism: str, visible: dict[str, str]):
+        self.as_root = os.geteuid() == 0
+        self._bubblewrap = mechanism == "bubblewrap"
+        self._visible = visible
+        if self._bubblewrap:
+            if find_bubblewrap() is None:
+                raise OSError("bwrap is not installed (apt-get install bubblewrap)")
+            return
+        if self.as_root:
+            kernel.unshare(kernel.NEW_MOUNTS)
+        else:
+            enter_user_namespace()
+        enter_minimal_root(visible, keep_proc=not self.as_root)
+
+    def start(self, descriptors: Descriptors, spec: dict[str, Any]) -> tuple[int, socket.socket | None]:
+        """Fork the run's init. Returns its pid and the claim on its uid, to be held as long as the run lasts."""
+        uid, claim = claim_uid() if self.as_root else (os.geteuid(), None)
+        if self.as_root:
+            for end in (descriptors.stdout, descriptors.stderr):
+                os.fchown(end, uid, uid)  # so that a program can open /dev/stdout
+        if not self._bubblewrap:
+            self._leave_namespaces()
+        pid = os.fork()
+        if pid == 0:
+            if claim:
+                claim.close()
+            self._become_init(descriptors, spec, uid)
+        return pid, claim
+
+    def _leave_namespaces(self) -> None:
+        if self.as_root:
+            kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_PIDS | _APART)
+        else:
+            enter_user_namespace()
+            kernel.unshare(kernel.NEW_PIDS | _APART)
+
+    def _become_init(self, descriptors: Descriptors, spec: dict[str, Any], uid: int) -> NoReturn:
+        if not self._bubblewrap:
+            be_init(descriptors, spec, Identity(uid, SUPERVISOR_UID if self.as_root else uid, changes=self.as_root))
+        try:
+            if self.as_root:
+                Identity(uid, uid, changes=True).become(uid)
+            enter_bubblewrap(descriptors, spec, self._visible)
+        except BaseException as error:  # noqa: BLE001 - a forked child must never return from here
+            descriptors.tell({"error": f"{type(error).__name__}: {error}"})
+        finally:
+            os._exit(0)
+
+
+def supervise(descriptors: Descriptors, spec: dict[str, Any], starter: Starter) -> None:
+    """Start a run, and see that it ends when the lifeline does."""
     os.setsid()
-    claim = None
-    if as_root:
-        uid, claim = claim_uid()
-        identity = Identity(uid, SUPERVISOR_UID, changes=True)
-        for end in (descriptors.stdout, descriptors.stderr):
-            os.fchown(end, uid, uid)  # so that a program can open /dev/stdout
-        kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_PIDS | _APART)
-    else:
-        identity = Identity(os.geteuid(), os.geteuid(), changes=False)
-        enter_user_namespace()
-        kernel.unshare(kernel.NEW_PIDS | _APART)
-    pid = os.fork()
-    if pid == 0:
-        if claim:
-            claim.close()
-        be_init(descriptors, spec, identity)
+    pid, _claim = starter.start(descriptors, spec)
     init = os.pidfd_open(pid)
     for end in (descriptors.stdin, descriptors.stdout, descriptors.stderr):
         os.close(end)
@@ -88,10 +127,7 @@ def supervise(descriptors: Descriptors, spec: dict[str, Any], as_root: bool) -> 
     os.waitpid(pid, 0)  # returns when everything inside is gone; only then does the report end
 
 
-_APART = kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOSTNAME | kernel.NEW_CGROUP
-
-
-def serve(channel: socket.socket, as_root: bool) -> None:
+def serve(channel: socket.socket, starter: Starter) -> None:
     while True:
         ready, _, _ = select.select([channel], [], [], _REAP_SECONDS)
         with contextlib.suppress(ChildProcessError):
@@ -104,16 +140,16 @@ def serve(channel: socket.socket, as_root: bool) -> None:
             return
         if os.fork() == 0:
             channel.close()
-            _run_one(Descriptors(*fds), as_root)
+            _run_one(Descriptors(*fds), starter)
         for fd in fds:
             os.close(fd)
 
 
-def _run_one(descriptors: Descriptors, as_root: bool) -> None:
+def _run_one(descriptors: Descriptors, starter: Starter) -> None:
     try:
         with open(descriptors.spec, closefd=False, encoding="utf-8") as file:
             spec = json.load(file)
-        supervise(descriptors, spec, as_root)
+        supervise(descriptors, spec, starter)
     except BaseException as error:  # noqa: BLE001 - a forked child must never return from here; the caller is told
         descriptors.tell({"error": f"{type(error).__name__}: {error}"})
     finally:
@@ -123,18 +159,13 @@ def _run_one(descriptors: Descriptors, as_root: bool) -> None:
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
-    as_root = os.geteuid() == 0
     try:
-        if as_root:
-            kernel.unshare(kernel.NEW_MOUNTS)
-        else:
-            enter_user_namespace()
-        enter_minimal_root(json.loads(sys.argv[2]), keep_proc=not as_root)
+        starter = Starter(mechanism=sys.argv[3], visible=json.loads(sys.argv[2]))
     except OSError as error:
         channel.send(json.dumps({"error": str(error)}).encode())
         return
-    channel.send(json.dumps({"ready": True, "root": as_root}).encode())
-    serve(channel, as_root)
+    channel.send(json.dumps({"ready": True, "root": starter.as_root}).encode())
+    serve(channel, starter)
 
 
 if __name__ == "__main__":

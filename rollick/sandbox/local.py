@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import rollick
 from rollick.errors import ConfigError
@@ -38,6 +38,7 @@ START_SECONDS = 30.0
 GRACE_SECONDS = 1.5
 """Past the wall limit, when the run's own init has not ended it."""
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+Mechanism = Literal["namespaces", "bubblewrap"]
 ENVIRONMENT = {
     "PATH": f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": WORK,
@@ -70,7 +71,7 @@ def visible_paths(read_only: Mapping[str, str] | None = None) -> dict[str, str]:
 class _Launcher:
     """The launcher process seen from here. Raises ConfigError with the kernel's words when it cannot isolate."""
 
-    def __init__(self, visible: Mapping[str, str]):
+    def __init__(self, visible: Mapping[str, str], mechanism: str):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel = ours
         self.owner = os.getpid()
@@ -78,7 +79,7 @@ class _Launcher:
         command = [sys.executable, "-P", "-S", "-s", "-B", "-m", "rollick.sandbox.launcher", str(theirs.fileno())]
         with theirs:
             self.process = subprocess.Popen(
-                [*command, json.dumps(dict(visible))],
+                [*command, json.dumps(dict(visible)), mechanism],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -115,20 +116,21 @@ class _Launcher:
 
 
 class LocalSandbox:
-    """Runs programs in their own namespaces on this machine (`isolation: namespaces`).
+    """Runs programs in their own namespaces on this machine, made by the kernel alone or by bubblewrap.
 
     `read_only` maps paths inside to real ones that are shown besides the system folders and this Python. As root every
     run has a uid of its own; else it runs in a user namespace. Raises ConfigError where the kernel allows neither.
     """
 
-    def __init__(self, read_only: Mapping[str, str] | None = None):
+    def __init__(self, read_only: Mapping[str, str] | None = None, mechanism: Mechanism = "namespaces"):
         if sys.platform != "linux" or filter_program() is None:
-            raise ConfigError(f"namespaces: no support for {sys.platform} on {os.uname().machine}")
+            raise ConfigError(f"no support for {sys.platform} on {os.uname().machine}")
         self._visible = visible_paths(read_only)
+        self._mechanism = mechanism
         self._lock = threading.Lock()
-        self._launcher: _Launcher | None = _Launcher(self._visible)
+        self._launcher: _Launcher | None = _Launcher(self._visible, self._mechanism)
         who = "a uid per run" if self._launcher.as_root else "a user namespace per run"
-        self._description = f"namespaces ({who}; no network, own tmpfs, read-only root, seccomp, rlimits)"
+        self._description = f"{mechanism} ({who}; no network, own tmpfs, read-only root, seccomp, rlimits)"
 
     @property
     def description(self) -> str:
@@ -158,7 +160,7 @@ class LocalSandbox:
             if self._launcher is not None:
                 self._launcher.close()
             self._launcher = None
-            self._launcher = _Launcher(self._visible)
+            self._launcher = _Launcher(self._visible, self._mechanism)
         return self._launcher
 
     def close(self) -> None:

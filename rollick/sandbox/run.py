@@ -15,6 +15,7 @@ import resource
 import select
 import signal
 import socket
+import sys
 import time
 from dataclasses import astuple, dataclass
 from typing import Any, ClassVar, NoReturn
@@ -67,12 +68,13 @@ class Identity:
         kernel.drop_capabilities()
 
 
-def be_init(descriptors: Descriptors, spec: dict[str, Any], identity: Identity) -> NoReturn:
+def be_init(descriptors: Descriptors, spec: dict[str, Any], identity: Identity, has_mounts: bool = False) -> NoReturn:
     """Prepare the run, start the program, watch it, report, and end (with it, everything)."""
     try:
         _close_all_but(descriptors)
-        socket.sethostname("sandbox")
-        _mount_own(spec["limits"], identity)
+        if not has_mounts:
+            socket.sethostname("sandbox")
+            _mount_own(spec["limits"], identity)
         _write_files(spec["files"], identity)
         stdin = os.open(f"/proc/self/fd/{descriptors.stdin}", os.O_RDONLY)
         kernel.prctl(kernel.DUMPABLE, 0)  # from before the program is there, nobody in here may look into this process
@@ -245,3 +247,16 @@ def resident_bytes() -> int:
                 if line.startswith(_COUNTED):
                     total += int(line.split()[1]) * 1024
     return total
+
+
+def main() -> None:
+    """The init of a run in namespaces that somebody else has made: `python -m rollick.sandbox.run FD…`."""
+    descriptors = Descriptors(*map(int, sys.argv[1:]))
+    os.lseek(descriptors.spec, 0, os.SEEK_SET)  # whoever made the namespaces has read it
+    with open(descriptors.spec, closefd=False, encoding="utf-8") as file:
+        spec = json.load(file)
+    be_init(descriptors, spec, Identity(os.geteuid(), os.geteuid(), changes=False), has_mounts=True)
+
+
+if __name__ == "__main__":
+    main()

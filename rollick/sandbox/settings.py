@@ -15,8 +15,8 @@ from rollick.sandbox.base import Program, Sandbox
 class SandboxSettings(Settings):
     """On this machine, isolated as strongly as it can, unless `url` names a service."""
 
-    isolation: Literal["auto", "namespaces", "none"] = "auto"
-    """auto: the strongest that works here, which is namespaces, or a refusal. none: programs run unprotected, as this
+    isolation: Literal["auto", "namespaces", "bubblewrap", "none"] = "auto"
+    """auto: namespaces, else bubblewrap where it is installed, else a refusal. none: programs run unprotected, as this
     user, with this user's files and network."""
     read_only: dict[str, str] = Field(default_factory=dict)
     """More folders that programs may read: path inside → path on this machine."""
@@ -75,22 +75,32 @@ def _build_remote(settings: SandboxSettings, url: str) -> Sandbox:
 
 
 def build_isolated(settings: SandboxSettings) -> Sandbox:
-    """The sandbox of this machine, tried out before it is used. Raises ConfigError with the reason and the choices."""
-    from rollick.sandbox.local import LocalSandbox
+    """The strongest sandbox of this machine that `isolation` allows, tried out before it is used.
 
-    try:
-        sandbox = LocalSandbox(settings.read_only)
+    Raises ConfigError with the reasons and the choices.
+    """
+    from rollick.sandbox.local import LocalSandbox, Mechanism
+
+    every: tuple[Mechanism, ...] = ("namespaces", "bubblewrap")
+    problems = []
+    for mechanism in every:
+        if settings.isolation not in ("auto", mechanism):
+            continue
+        try:
+            sandbox = LocalSandbox(settings.read_only, mechanism)
+        except ConfigError as error:
+            problems.append(f"{mechanism}: {error}")
+            continue
         problem = try_out(sandbox)
         if problem is None:
             return sandbox
         sandbox.close()
-    except ConfigError as error:
-        problem = str(error)
+        problems.append(f"{mechanism}: {problem}")
     raise ConfigError(
-        f"programs cannot be isolated on this machine ({problem}). Run as root or allow user namespaces (sysctl "
-        "kernel.unprivileged_userns_clone=1, or kernel.apparmor_restrict_unprivileged_userns=0); in a container, add "
-        "the capability SYS_ADMIN; or set sandbox.url to a machine that can (rollick sandbox serve); or, if nothing "
-        "here is worth protecting, sandbox.isolation: none"
+        f"programs cannot be isolated on this machine ({'; '.join(problems)}). Run as root, or allow user namespaces "
+        "(sysctl kernel.unprivileged_userns_clone=1, or kernel.apparmor_restrict_unprivileged_userns=0), or install "
+        "bubblewrap; in a container, add the capability SYS_ADMIN; or set sandbox.url to a machine that can (rollick "
+        "sandbox serve); or, if nothing here is worth protecting, sandbox.isolation: none"
     )
 
 

@@ -243,6 +243,21 @@ def test_a_machine_that_cannot_isolate_is_refused_with_the_choices(monkeypatch):
         build_sandbox(SandboxSettings())
 
 
+@pytest.mark.parametrize(("isolation", "tried"), [("auto", 2), ("namespaces", 1), ("bubblewrap", 1)])
+def test_only_mechanisms_that_were_asked_for_are_tried(monkeypatch, isolation, tried):
+    names = []
+
+    class Refuses:
+        def __init__(self, visible, mechanism):
+            names.append(mechanism)
+            raise ConfigError("not here")
+
+    monkeypatch.setattr(local, "_Launcher", Refuses)
+    with pytest.raises(ConfigError, match="not here"):
+        build_sandbox(SandboxSettings(isolation=isolation))
+    assert len(names) == tried
+
+
 def test_a_sandbox_that_only_seems_to_work_is_refused(monkeypatch):
     if not hasattr(os, "pidfd_open"):
         pytest.skip("needs Linux")
