@@ -6,6 +6,7 @@ the queue grows, so batches are as large as the load asks for.
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from collections import deque
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollick.data.records import Episode
-from rollick.rewards.base import Batching, RewardOptions, Verdict
+from rollick.rewards.base import Batching, Failed, RewardOptions, Verdict
 from rollick.rewards.pool import Lost, WorkerPool
 from rollick.rewards.worker import grade_batch
 
@@ -139,7 +140,11 @@ class ProcessLane(Lane):
         self._pool.close()
 
     def _start(self, call: _Call) -> None:
-        self._pool.submit(call, 0, call.episodes, self._limit)
+        try:
+            self._pool.submit(call, 0, call.episodes, self._limit)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            reason = f"reward '{self._label}': the episodes cannot be sent to a worker process: {error}"
+            self._finish(call, [Failed(reason)] * len(call.episodes))
 
     def _give_up(self, call: _Call) -> None:
         self._pool.cancel([call])

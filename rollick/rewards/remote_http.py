@@ -76,6 +76,7 @@ class Breaker:
     def __init__(self, failures: int, seconds: float, clock: Callable[[], float] = time.monotonic):
         self._limit, self._seconds, self._clock = failures, seconds, clock
         self._failures = 0
+        self._last = ""
         self._open_until = 0.0
         self._lock = threading.Lock()
 
@@ -86,14 +87,17 @@ class Breaker:
                 return
             now = self._clock()
             if now < self._open_until:
-                left = self._open_until - now
-                reason = f"not asked: the last {self._failures} requests failed (again in {left:.0f} s)"
+                reason = (
+                    f"not asked for {self._seconds:g} s, since {self._limit} requests in a row failed: {self._last}"
+                )
                 raise HttpFailure(reason, retryable=False)
             self._open_until = now + self._seconds
 
-    def record(self, good: bool) -> None:
+    def record(self, failure: str | None) -> None:
+        """Take note of a request's end: None when it went well, else why not."""
         with self._lock:
-            self._failures = 0 if good else self._failures + 1
+            self._failures = 0 if failure is None else self._failures + 1
+            self._last = failure or ""
             if self._failures == self._limit:
                 self._open_until = self._clock() + self._seconds
 
@@ -156,12 +160,12 @@ class JsonService:
         time.sleep(self._pace.reserve(deadline))
         self.count("requests")
         try:
-            result = read(self._exchange(payload, min(deadline, time.monotonic() + self._limits.request_timeout)))
-        except HttpFailure:
-            self._breaker.record(good=False)
+            answer = self._exchange(payload, min(deadline, time.monotonic() + self._limits.request_timeout))
+        except HttpFailure as failure:
+            self._breaker.record(str(failure))
             raise
-        self._breaker.record(good=True)
-        return result
+        self._breaker.record(None)  # the service is there; what it says about one episode is no reason to stop asking
+        return read(answer)
 
     def _exchange(self, payload: bytes, deadline: float) -> Any:
         connection = self._connect(_left(deadline))

@@ -173,6 +173,14 @@ def test_an_endpoint_that_gives_no_text_is_a_failure(answer, reason):
     assert isinstance(failed, Failed) and reason in failed.reason
 
 
+def test_replies_that_are_no_verdict_do_not_stop_the_judge_for_other_answers():
+    def reply(request):
+        return verdict(request, reason="", grade=5 if asked(request)[1]["answer"] == "honest" else "ten")
+
+    verdicts, requests, _ = judged(reply, answers=["attack"] * 6 + ["honest"], retries=0, breaker_failures=3)
+    assert verdicts[-1] == Score(0.5, {"grade": 5.0}) and len(requests) == 7
+
+
 @pytest.mark.parametrize("dress", ["<think>10? {}</think>\n%s", "```json\n%s\n```", "```\n%s\n```", "\n%s\n"])
 def test_thoughts_and_one_fence_around_the_reply_are_allowed(dress):
     def reply(request):

@@ -123,6 +123,15 @@ def test_a_model_s_process_that_hangs_or_dies_is_replaced():
     assert done["fine"]["length"].value == 4
 
 
+def test_an_episode_that_cannot_be_sent_is_a_failure():
+    with Grader({"d": [Options(own_process=True, size=1)]}, retries=0) as grader:
+        grader.submit(episode("x", id="bad", extra={"f": lambda: 0}))
+        grader.submit(episode("four", id="good"))
+        done = collect(grader, 2)
+    assert "cannot be sent to a worker process" in done["bad"]["length"].reason
+    assert done["good"]["length"].value == 4
+
+
 class Later:
     name = "later"
 
