@@ -30,6 +30,8 @@ from rollick.rewards.worker import grade
 
 SLICE_SECONDS = 0.01
 """Longest wait for one source while another may have something."""
+AFTER_THE_CALL = {"weight", "clip", "gate", "gate_at", "task_tags", "cache"}
+"""Options that say what becomes of a verdict, or when it is asked for, and nothing about the verdict."""
 
 
 @dataclass
@@ -72,6 +74,7 @@ class Grader:
         self._local: dict[tuple[str, str], Reward] = {}
         self._pooled: dict[tuple[str, str], int] = {}
         self._lanes: dict[tuple[str, str], Lane] = {}
+        self._lanes_by_options: dict[tuple[str, str], Lane] = {}
         self._lane_ready = threading.Event()
         self._cache = VerdictCache()
         self._counts: Counter[str] = Counter()
@@ -86,7 +89,7 @@ class Grader:
             for options in rewards:
                 reward: Any = options.build()
                 if options.batching is not None:
-                    self._lanes[domain, options.label] = self._open_lane(reward, options)
+                    self._lanes[domain, options.label] = self._lane(reward, options)
                 elif options.runs_isolated:
                     self._pooled[domain, options.label] = len(isolated)
                     isolated.append(options)
@@ -148,7 +151,7 @@ class Grader:
         ids = set(episode_ids)
         self._done = deque(item for item in self._done if item[0] not in ids)
         dropped = [self._waiting.pop(episode_id) for episode_id in ids & self._waiting.keys()]
-        for lane in self._lanes.values():
+        for lane in self._lanes_by_options.values():
             lane.cancel(waiting.episode.id for waiting in dropped)
         if self._pool is not None:
             self._pool.cancel((waiting.episode.id, label) for waiting in dropped for label in waiting.missing())
@@ -167,7 +170,7 @@ class Grader:
         """Counters since the start: `reward/<label>/{graded,failed,abstained,retried}`, `cache_hits` where there is a
         cache, and what a reward counts itself (tokens, requests, cost)."""
         counts: Counter[str] = Counter(self._counts)
-        for (_, label), lane in self._lanes.items():
+        for (label, _), lane in self._lanes_by_options.items():
             for name, value in lane.stats().items():
                 counts[f"reward/{label}/{name}"] += value  # type: ignore[assignment]
         found = {}
@@ -187,7 +190,7 @@ class Grader:
 
     def close(self) -> None:
         """End the worker processes; safe to call twice."""
-        for lane in self._lanes.values():
+        for lane in self._lanes_by_options.values():
             lane.close()
         if self._pool is not None:
             self._pool.close()
@@ -201,6 +204,13 @@ class Grader:
     def _limit(self, options: RewardOptions) -> float:
         return min(options.timeout or math.inf, self._timeout)
 
+    def _lane(self, reward: Any, options: RewardOptions) -> Lane:
+        """One lane for equal rewards of several domains: one model, one rate limit."""
+        key = (options.label, options.model_dump_json(exclude=AFTER_THE_CALL))
+        if key not in self._lanes_by_options:
+            self._lanes_by_options[key] = self._open_lane(reward, options)
+        return self._lanes_by_options[key]
+
     def _open_lane(self, reward: Any, options: RewardOptions) -> Lane:
         assert options.batching is not None
         limit = self._limit(options)
@@ -213,7 +223,7 @@ class Grader:
         if not self._lanes:
             return [] if self._pool is None else self._pool.poll(seconds)  # type: ignore[return-value]
         self._lane_ready.clear()
-        settled = [((id, label), out) for (_, label), lane in self._lanes.items() for id, out in lane.poll()]
+        settled = [((id, label), out) for (label, _), lane in self._lanes_by_options.items() for id, out in lane.poll()]
         pause = 0.0 if settled else SLICE_SECONDS if seconds is None else min(seconds, SLICE_SECONDS)
         if self._pool is not None:
             return settled + self._pool.poll(pause)  # type: ignore[operator]

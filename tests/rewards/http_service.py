@@ -36,6 +36,11 @@ class Raw:
     hang_up: bool = False
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # the default of 5 makes a burst of connections wait a second for their next try
+
+
 @contextmanager
 def service(answer: Callable[[Request], Any]) -> Iterator[tuple[str, list[Request]]]:
     requests: list[Request] = []
@@ -76,8 +81,7 @@ def service(answer: Callable[[Request], Any]) -> Iterator[tuple[str, list[Reques
         def log_message(self, *_: Any) -> None:
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

@@ -123,6 +123,25 @@ def test_a_model_s_process_that_hangs_or_dies_is_replaced():
     assert done["fine"]["length"].value == 4
 
 
+def test_equal_rewards_of_several_domains_share_a_lane():
+    """One process and model, one rate limit; weights and gates may differ, what is asked may not."""
+    rewards = {
+        "a": [Options(own_process=True)],
+        "b": [Options(own_process=True, weight=0.5, clip=(0, 1))],
+        "c": [Options(own_process=True, size=2)],
+    }
+    with Grader(rewards) as grader:
+        assert len(grader._lanes_by_options) == 2
+        for domain in "abc":
+            grader.submit(episode("four", id=domain, domain=domain))
+        done = collect(grader, 3)
+        assert {verdicts["length"].value for verdicts in done.values()} == {4.0}
+        grader.submit(episode("hang", id="a", domain="a"))
+        grader.cancel(["a"])
+        grader.submit(episode("fine", id="b", domain="b"))
+        assert collect(grader, 1)["b"]["length"].value == 4
+
+
 def test_an_episode_that_cannot_be_sent_is_a_failure():
     with Grader({"d": [Options(own_process=True, size=1)]}, retries=0) as grader:
         grader.submit(episode("x", id="bad", extra={"f": lambda: 0}))
