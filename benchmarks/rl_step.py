@@ -24,6 +24,7 @@ from benchmarks.sides import compare, hand_back, train_ours
 from benchmarks.tiny_policy import make_policy, read_jsonl, word, write_jsonl
 
 LEARNING_RATE = 1e-6
+LONGEST_PROMPT = 24
 
 
 def parity(episode: Any) -> float:
@@ -77,7 +78,10 @@ def passed_on(options: argparse.Namespace) -> list[str]:
 
 def make_prompts(path: Path, count: int) -> None:
     source = random.Random(1)
-    write_jsonl(path, [{"prompt": " ".join(word(source) for _ in range(source.randint(8, 24)))} for _ in range(count)])
+    write_jsonl(
+        path,
+        [{"prompt": " ".join(word(source) for _ in range(source.randint(8, LONGEST_PROMPT)))} for _ in range(count)],
+    )
 
 
 def summary(measured: dict[str, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
@@ -168,6 +172,8 @@ def run_ours(options: argparse.Namespace) -> None:
 
 
 def job_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Forward passes are as large as TRL's: the tokens of its micro-batch, prompts and answers at full length."""
+    pass_tokens = options.trl_micro_batch * (LONGEST_PROMPT + options.max_new_tokens)
     return {
         "pipeline": "rl",
         "name": "ours",
@@ -184,11 +190,11 @@ def job_settings(options: argparse.Namespace) -> dict[str, Any]:
         "algorithm": {"preset": "grpo", "group_size": options.group},
         "rollout": {
             "prompts_per_step": options.prompts,
-            "max_prompt_tokens": 32,
+            "max_prompt_tokens": LONGEST_PROMPT,
             "max_new_tokens": options.max_new_tokens,
             "temperature": 1.0,
         },
-        "trainer": {"learning_rate": LEARNING_RATE},
+        "trainer": {"learning_rate": LEARNING_RATE, "tokens_per_micro_batch": pass_tokens},
         "logging": {"sample_groups": options.prompts},
     }
 
