@@ -119,6 +119,29 @@ def chat(
 
 
 @app.command()
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="A preset, `parts`, or `check`.", show_default=False)] = None,
+    function: Annotated[
+        str | None, typer.Argument(help="For `check`: package.module:function of your own.", show_default=False)
+    ] = None,
+) -> None:
+    """List the presets; show what one is made of; list the parts; check a part of your own."""
+    from rollick.cli.algorithms import check, list_parts, list_presets, show_preset
+
+    if (name == "check") != (function is not None):
+        raise ConfigError("`rollick algorithms check package.module:function` checks one function")
+    sys.path.append(os.getcwd())
+    if name == "check" and function is not None:
+        check(function)
+    elif name == "parts":
+        list_parts()
+    elif name is not None:
+        show_preset(name)
+    else:
+        list_presets()
+
+
+@app.command()
 def fetch(
     model: Annotated[str, typer.Argument(help="smollm2", show_default=False)],
     directory: Annotated[Path, typer.Argument(help="The folder to write.")] = Path("models/smollm2-135m"),

@@ -10,9 +10,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from rollick.config.algorithm import read_preset
 from rollick.config.base import nearest
 from rollick.config.job import JobSettings
-from rollick.config.rl import RlJob, read_preset
+from rollick.config.rl import RlJob
 from rollick.config.sft import SftJob
 from rollick.config.source import Origins, read_tree, where
 from rollick.config.violations import sentences

@@ -2,76 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt
 
-from rollick.config.base import Settings, nearest, plugin
+from rollick.config.algorithm import AlgorithmSettings
+from rollick.config.base import Settings, plugin
 from rollick.config.job import JobSettings, SamplingSettings, context_problems, warmup_problems
 from rollick.config.watch import HackingWatchSettings
-
-DEFAULT_PRESET = "grpo"
-PRESETS = Path(__file__).parent / "presets"
-
-
-class AlgorithmSettings(Settings):
-    """A preset only sets these public options; whatever is written beside it wins."""
-
-    preset: str = DEFAULT_PRESET
-    """A file of `rollick/config/presets`: the values that a named algorithm gives to the options below."""
-    group_size: PositiveInt = 8
-    """Answers per prompt."""
-    advantage_std: Literal["group", "none"] = "group"
-    """Divide by the group's standard deviation (GRPO) or not (Dr.GRPO)."""
-    clip_low: float = Field(0.2, ge=0, lt=1)
-    """The ratio of new to old probability is clipped below 1 - clip_low."""
-    clip_high: float = Field(0.2, ge=0)
-    """…and above 1 + clip_high. Larger than clip_low leaves more room for unlikely tokens (DAPO)."""
-    dual_clip: float | None = Field(None, gt=1)
-    """Bound the loss of negative advantages at this ratio; null does not."""
-    kl_coef: float = Field(0.0, ge=0)
-    """Weight of the KL to the reference in the loss; 0 loads no reference."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """How the KL is estimated from one sampled token; only with kl_coef above 0."""
-    entropy_coef: float = Field(0.0, ge=0)
-    """Weight of an entropy bonus in the loss."""
-    loss_aggregation: Literal[
-        "token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum", "sequence_mean_token_sum_norm"
-    ] = "token_mean"
-    """How token losses add up: each token, each sequence, or (norm) each token over max_new_tokens weighs alike."""
-    epochs_per_batch: PositiveInt = 1
-    """Passes over the samples of a step."""
-    truncated_answers: Literal["train", "mask"] = "train"
-    """mask: answers cut by a limit keep their place in the group's statistics but carry no loss."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in_preset(cls, written: Any) -> Any:
-        return apply_preset(written) if isinstance(written, dict) else written
-
-
-def preset_names() -> list[str]:
-    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
-
-
-def read_preset(name: str) -> dict[str, Any]:
-    """The options a preset sets. Raises ValueError naming the presets there are."""
-    names = preset_names()
-    if name not in names:
-        near = nearest(str(name), names)
-        hint = f"; did you mean '{near}'?" if near else ""
-        raise ValueError(f"unknown preset '{name}', there are {', '.join(names)}{hint}")
-    return yaml.load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"), Loader=yaml.SafeLoader) or {}
-
-
-def apply_preset(algorithm: dict[str, Any]) -> dict[str, Any]:
-    """Values of `algorithm.preset` under whatever the job file says beside it.
-
-    apply_preset({"preset": "dr_grpo", "clip_high": 0.28})["advantage_std"]  # "none"
-    """
-    return {**read_preset(algorithm.get("preset", DEFAULT_PRESET)), **algorithm}
 
 
 class RolloutSettings(SamplingSettings):
@@ -165,6 +103,7 @@ class RlJob(JobSettings):
     def problems(self) -> list[str]:
         return [
             *super().problems(),
+            *self.algorithm.problems(),
             *self._batch_problems(),
             *self._sampling_problems(),
             *self._reward_problems(),
@@ -173,17 +112,15 @@ class RlJob(JobSettings):
         ]
 
     def unused(self) -> dict[str, str]:
-        found = {}
+        found = self.algorithm.unused()
         if not self.algorithm.kl_coef:
-            reason = "algorithm.kl_coef is 0, so there is no KL term and no reference model"
-            found["algorithm.kl_estimator"] = reason
-            found["reference.path"] = reason
+            found["reference.path"] = "algorithm.kl_coef is 0, so there is no KL term and no reference model"
         return found
 
     def _batch_problems(self) -> list[str]:
         found = []
         group_size, samples = self.algorithm.group_size, self.samples_per_step
-        if group_size == 1:
+        if group_size == 1 and self.algorithm.compares_answers:
             found.append(
                 "algorithm.group_size = 1: an answer is compared with its own group, so with one member "
                 "every advantage is 0; use 2 or more (8 is usual)"

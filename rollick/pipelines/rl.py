@@ -20,7 +20,7 @@ from rollick.data.records import Group
 from rollick.engines.base import EngineContext
 from rollick.errors import InterruptedRun
 from rollick.models.tokenizer import end_token_ids, load_tokenizer, save_tokenizer
-from rollick.pipelines.policy_batch import build_policy_batch
+from rollick.pipelines.policy_batch import PolicyBatch, PolicyBatches, ScoredRows, scored_rows
 from rollick.pipelines.run_session import Resume, RunSession
 from rollick.pipelines.sample_records import sample_records
 from rollick.platforms.select import select_platform
@@ -34,7 +34,7 @@ from rollick.state.clock import StageClock
 from rollick.state.jsonl import read_jsonl
 from rollick.state.samples import sample_path, write_samples
 from rollick.state.seeds import derive_seed
-from rollick.training.losses import PolicyLoss
+from rollick.training.policy_loss import PolicyLoss
 from rollick.training.publish import publish_weights
 from rollick.training.trainer import Trainer
 
@@ -54,10 +54,10 @@ def run(job: RlJob, resume: Resume = None) -> Path:
         pipeline.start()
         while session.step < job.steps:
             groups = pipeline.next_groups()
-            learning = build_policy_batch(groups, job.algorithm)
-            if learning.batch is not None:
-                pipeline.score(learning.batch)
-                pipeline.update(learning.batch)
+            rows = scored_rows(groups)
+            pipeline.score(rows)
+            learning = pipeline.advantages(rows)
+            pipeline.update(learning)
             pipeline.publish(version=session.step + 1)
             pipeline.end_step(groups, learning.advantages)
         pipeline.finish()
@@ -104,6 +104,7 @@ class RlPipeline:
         self.loss = PolicyLoss.from_settings(
             job.algorithm, temperature=job.rollout.temperature, max_new_tokens=job.rollout.max_new_tokens
         )
+        self.batches = PolicyBatches(job.algorithm, job.rollout.max_new_tokens, self._reward_weights, job.seed)
         self._watch = self._open_watch()
         self._clock = StageClock()
         self._updates_per_step = job.planned_updates // job.steps
@@ -114,6 +115,7 @@ class RlPipeline:
             folder, meta = self.session.resumed
             self.trainer.load(folder)
             self.rollouts.restore(meta["rollouts"])
+            self.batches.state.restore(meta["algorithm"])
         self.publish(version=self.session.step)
         if self.job.evaluation and self.job.evaluation.at_start and not self.session.resumed:
             self._evaluate(completed=0)
@@ -135,18 +137,29 @@ class RlPipeline:
         self.session.metrics.add(metrics)
         return groups
 
-    def score(self, batch: Batch) -> None:
-        """Add the log-probs that the loss will need: the old policy's where it is updated more than once, the
-        reference's where there is a KL term."""
-        temperature = self.job.rollout.temperature
+    def score(self, rows: ScoredRows) -> None:
+        """Add the log-probs that the algorithm will need: the old policy's where it is updated more than once or
+        compared with the engine, the reference's where there is a KL term."""
+        batch, temperature = rows.batch, self.job.rollout.temperature
+        if batch is None:
+            return
         with self._clock.stage("score"):
-            if self._updates_per_step > 1:
+            if self._updates_per_step > 1 or self.batches.needs_old_logprobs:
                 batch.tokens["old_logprobs"] = self.trainer.logprobs(batch, temperature)[0]
             if self.reference is not None:
                 batch.tokens["ref_logprobs"] = self.reference.logprobs(batch, temperature)[0]
 
-    def update(self, batch: Batch) -> None:
+    def advantages(self, rows: ScoredRows) -> PolicyBatch:
+        """Compare the answers, and choose and weigh what is trained; once for the whole step."""
+        learning = self.batches.make(rows, self.session.step)
+        self.session.metrics.add(learning.metrics)
+        return learning
+
+    def update(self, learning: PolicyBatch) -> None:
         """`epochs_per_batch` passes over the rows, each in the planned number of updates."""
+        batch = learning.batch
+        if batch is None:
+            return
         epochs = range(self.job.algorithm.epochs_per_batch)
         minibatches = [rows for epoch in epochs for rows in self._minibatches(batch, epoch)]
         with self._clock.stage("update"):
@@ -241,7 +254,7 @@ class RlPipeline:
         return Trainer(runtime, model, job.trainer, job.planned_updates, role="reference", trainable=False)
 
     def _meta(self) -> dict[str, Any]:
-        return {"rollouts": self.rollouts.state()}
+        return {"rollouts": self.rollouts.state(), "algorithm": self.batches.state.state()}
 
 
 def longest_episode(job: RlJob) -> int:

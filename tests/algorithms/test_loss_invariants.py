@@ -290,7 +290,7 @@ OPTIONS = [
         {},
         {"clip_low": 0.3, "clip_high": 0.3},
     ),
-    (pl.kl_cov_loss, (NEW, OLD, ADVANTAGES, torch.ones(6, dtype=torch.bool)), {}, {"cov_kl_coef": 0.5}),
+    (pl.kl_cov_loss, (NEW, OLD, ADVANTAGES, torch.ones(6, dtype=torch.bool)), {}, {"cov_penalty": 0.5}),
     (pl.sao_loss, (NEW, OLD, ADVANTAGES), {}, {"mask_low": 0.1, "mask_high": 1.0}),
     (pl.ipa_loss, (NEW, OLD, INF, ADVANTAGES, ROWS, 2), {"mismatch_limit": 1.2}, {"mismatch_limit": 1.05}),
 ]

@@ -280,7 +280,7 @@ def test_covariance_losses_touch_only_the_selected_tokens():
     plain = ppo_loss(importance_ratio(NEW, OLD), ADVANTAGES, **CLIP)
     close(clip_cov_loss(NEW, OLD, ADVANTAGES, selected), torch.where(selected, 0.0, plain))
     surrogate = -importance_ratio(NEW, OLD) * ADVANTAGES
-    held = kl_cov_loss(NEW, OLD, ADVANTAGES, selected, cov_kl_coef=0.5)
+    held = kl_cov_loss(NEW, OLD, ADVANTAGES, selected, cov_penalty=0.5)
     close(held - surrogate, [0.14, 0, 0, 0, 0, 0.65])
     for loss in (clip_cov_loss, kl_cov_loss):
         with pytest.raises(TypeError, match="selected must be a bool"):

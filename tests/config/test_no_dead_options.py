@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 import rollick
+from rollick.config.algorithm_parts import FAMILIES, find_part, part_names
 from rollick.config.load import PIPELINES
 from rollick.config.violations import field_paths
 
 ROOT = Path(rollick.__file__).parent
 NOT_READ_BY_NAME = {
     "preset": "applied when the settings are read",
+    "advantage": "read as algorithm.part(family)",
+    "sample_filter": "read as algorithm.part(family)",
     "staleness": "has one allowed value",
     "backend": "has one allowed value",
 }
@@ -23,7 +26,9 @@ def names_read(path):
             yield node.attr
 
 
-READ = {name for path in ROOT.rglob("*.py") if path.parent.name != "config" for name in names_read(path)}
+READ = {option for family in FAMILIES for name in part_names(family) for option in find_part(family, name).options}
+"""Options of the parts of an algorithm are read by their names in a signature."""
+READ |= {name for path in ROOT.rglob("*.py") if path.parent.name != "config" for name in names_read(path)}
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)

@@ -31,7 +31,7 @@ def test_rows_show_type_limits_default_and_meaning(reference):
     assert (
         "| `model.path` | text | *required* | A Hugging Face folder, or a hub name where there is a network. |" in rows
     )
-    assert any(row.startswith("| `algorithm.kl_estimator` | `k1` or `k2` or `k3` | `k3` |") for row in rows)
+    assert any(row.startswith("| `algorithm.kl_estimator` | `k1` or `abs` or `k2` or `k3` | `k3` |") for row in rows)
     assert any(row.startswith("| `environments` | list of [environments](#environments) |") for row in rows)
     assert any(row.startswith("| `evaluation.sampling.temperature` | number ≥ 0 | `0.0` |") for row in rows)
 

@@ -7,14 +7,18 @@ import pytest
 import yaml
 
 import rollick.config
+from rollick.config.algorithm import AlgorithmSettings
 from rollick.config.load import PIPELINES, load_job
 from rollick.config.source import read_tree
 from rollick.config.violations import nested_model
 
 STARTERS = Path(rollick.config.__file__).parent / "starters"
+ALGORITHM = {"preset", "group_size", "advantage_std", "clip_low", "clip_high", "dual_clip", "kl_coef", "kl_estimator"}
+ALGORITHM |= {"entropy_coef", "loss_aggregation", "epochs_per_batch", "truncated_answers"}
 EXPERT = {
     "rl": {"split", "at_start", "min_ratio", "path", "min_p", "top_k", "top_p", "staleness"}
-    | {"reward_timeout", "episode_timeout", "stall_warning", "max_attempts"},
+    | {"reward_timeout", "episode_timeout", "stall_warning", "max_attempts"}
+    | set(AlgorithmSettings.model_fields) - ALGORITHM,
     "sft": {"split"},
 }
 """Options that a first job file need not show."""

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from rollick.config.rl import AlgorithmSettings
+from rollick.config.algorithm import AlgorithmSettings
 from rollick.data.records import Completion, Episode, Group, Task, Turn
-from rollick.pipelines.policy_batch import build_policy_batch
+from rollick.pipelines.policy_batch import PolicyBatch, PolicyBatches, scored_rows
 
 
 def _episode(group: str, member: int, reward: float | None, ids: list[int], status: str = "finished") -> Episode:
@@ -15,6 +15,10 @@ def _episode(group: str, member: int, reward: float | None, ids: list[int], stat
 
 def _group(name: str, *episodes: Episode) -> Group:
     return Group(name, episodes[0].task, list(episodes))
+
+
+def build_policy_batch(groups: list[Group], algorithm: AlgorithmSettings) -> PolicyBatch:
+    return PolicyBatches(algorithm).make(scored_rows(groups))
 
 
 def test_advantages_are_group_relative_and_spread_over_sampled_tokens() -> None:
@@ -35,7 +39,7 @@ def test_an_answer_without_tokens_does_not_shift_its_group() -> None:
     """failure case 54: rewards 8, 1, 3 with 0, 2, 2 trainable tokens give 0, -1, +1."""
     group = _group("a", *(_episode("a", i, r, [7] * n) for i, (r, n) in enumerate([(8.0, 0), (1.0, 2), (3.0, 2)])))
     learning = build_policy_batch([group], AlgorithmSettings(advantage_std="none"))
-    assert learning.advantages == {"a/0": 0.0, "a/1": -1.0, "a/2": 1.0}
+    assert learning.advantages == {"a/1": -1.0, "a/2": 1.0}
     assert learning.batch is not None and learning.batch.row_ids == ["a/1", "a/2"]
 
 
@@ -44,7 +48,7 @@ def test_failed_and_abstained_episodes_stay_out_of_baseline_and_batch(excluded: 
     odd = _episode("a", 2, **{"reward": 5.0, "ids": [9], **excluded})
     group = _group("a", _episode("a", 0, 1.0, [7]), _episode("a", 1, 0.0, [7]), odd)
     learning = build_policy_batch([group], AlgorithmSettings(advantage_std="none"))
-    assert learning.advantages == {"a/0": 0.5, "a/1": -0.5, "a/2": 0.0}
+    assert learning.advantages == {"a/0": 0.5, "a/1": -0.5}
     assert learning.batch is not None and learning.batch.row_ids == ["a/0", "a/1"]
 
 
@@ -60,7 +64,7 @@ def test_truncated_answers_can_be_masked_and_still_count_in_the_baseline() -> No
 def test_nothing_to_learn_is_a_value_not_a_crash() -> None:
     """failure case 51: a step in which every episode failed."""
     learning = build_policy_batch([_group("a", _episode("a", 0, None, [7]))], AlgorithmSettings())
-    assert learning.batch is None and learning.advantages == {"a/0": 0.0}
+    assert learning.batch is None and learning.advantages == {}
 
 
 def test_standard_deviation_option_changes_the_advantages_as_predicted() -> None:

@@ -7,10 +7,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rollick.config.rl import AlgorithmSettings
+from rollick.config.algorithm import AlgorithmSettings
 from rollick.data.batch import Batch
 from rollick.training.base import TokenOutputs, Totals
-from rollick.training.losses import PolicyLoss, SftLoss
+from rollick.training.losses import SftLoss
+from rollick.training.policy_loss import KlTerm, PolicyLoss
 from tests.algorithms.toy import ADVANTAGES, INF, NEW, OLD, REF, close
 
 MODES = ["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum", "sequence_mean_token_sum_norm"]
@@ -59,7 +60,7 @@ def test_the_metrics_of_the_toy_batch():
 
 def test_the_kl_term_is_added_once_with_its_coefficient():
     """Failure case 43: alone, the gradient through the KL is the hand value once."""
-    output, grad = run(PolicyLoss(kl_coef=0.001))
+    output, grad = run(PolicyLoss(kl=KlTerm(0.001)))
     close(output.loss, 0.736927)
     close(logged(output)["loss/kl"], 0.117145)
     close(logged(output)["kl/reference"], (NEW - REF).mean())
@@ -101,7 +102,7 @@ def test_the_cut_into_micro_batches_changes_nothing(mode, order, cuts):
     draw = lambda: torch.randn(10, generator=generator, dtype=torch.float64)
     batch = live_batch(lengths, advantages=draw(), old_logprobs=draw(), ref_logprobs=draw(), behaviour_logprobs=draw())
     logprobs, entropy = draw(), draw().abs()
-    loss = PolicyLoss(kl_coef=0.1, entropy_coef=0.01, dual_clip=3.0, aggregation=mode, max_length=5)
+    loss = PolicyLoss(options={"dual_clip": 3.0}, kl=KlTerm(0.1), entropy_coef=0.01, aggregation=mode, max_length=5)
     totals = Totals(tokens=10, sequences=3)
     whole, whole_grad = run(loss, batch, logprobs, entropy, totals)
     leaf, total, metrics = logprobs.clone().requires_grad_(), 0.0, {}
@@ -162,19 +163,30 @@ SETTINGS = AlgorithmSettings(
 
 def test_every_setting_arrives_and_the_loss_survives_pickling():
     loss = PolicyLoss.from_settings(SETTINGS, temperature=0.7, max_new_tokens=64)
-    assert loss == PolicyLoss(0.7, 0.3, 0.4, 3.0, 0.1, "k2", 0.02, "sequence_mean_token_sum", 64)
+    clip = {"clip_low": 0.3, "clip_high": 0.4, "dual_clip": 3.0}
+    expected = PolicyLoss(
+        options=clip,
+        temperature=0.7,
+        aggregation="sequence_mean_token_sum",
+        max_length=64,
+        kl=KlTerm(0.1, "k2"),
+        entropy_coef=0.02,
+    )
+    assert loss == expected
     assert pickle.loads(pickle.dumps(loss)) == loss
 
 
 @pytest.mark.parametrize(
     ("base", "change"),
     [
-        (PolicyLoss(), {"clip_low": 0.3}),
-        (PolicyLoss(), {"clip_high": 0.3}),
-        (PolicyLoss(), {"dual_clip": 3.0}),
-        (PolicyLoss(), {"kl_coef": 0.1}),
-        (PolicyLoss(kl_coef=0.1), {"kl_estimator": "k2"}),
-        (PolicyLoss(kl_coef=0.1), {"kl_estimator": "k1"}),
+        (PolicyLoss(), {"options": {"clip_low": 0.3}}),
+        (PolicyLoss(), {"options": {"clip_high": 0.3}}),
+        (PolicyLoss(), {"options": {"dual_clip": 3.0}}),
+        (PolicyLoss(), {"kl": KlTerm(0.1)}),
+        (PolicyLoss(kl=KlTerm(0.1)), {"kl": KlTerm(0.1, "k2")}),
+        (PolicyLoss(kl=KlTerm(0.1)), {"kl": KlTerm(0.1, "k1")}),
+        (PolicyLoss(kl=KlTerm(0.1)), {"kl": KlTerm(0.1, off_policy=True)}),
+        (PolicyLoss(), {"opsm_limit": -0.5}),
         (PolicyLoss(), {"entropy_coef": 0.1}),
         (PolicyLoss(), {"aggregation": "sequence_mean_token_mean"}),
         (PolicyLoss(aggregation="sequence_mean_token_sum_norm", max_length=4), {"max_length": 8}),
@@ -190,7 +202,7 @@ def test_every_option_changes_the_loss(base, change):
     ("loss", "missing", "message"),
     [
         (PolicyLoss(), "advantages", "no 'advantages'"),
-        (PolicyLoss(kl_coef=0.1), "ref_logprobs", "kl_coef > 0 needs the reference"),
+        (PolicyLoss(kl=KlTerm(0.1)), "ref_logprobs", "kl_coef > 0 needs the reference"),
         (PolicyLoss(entropy_coef=0.1), None, "entropy_coef > 0 needs the backend"),
     ],
 )

@@ -59,9 +59,9 @@ def clip_cov_loss(
 
 
 def kl_cov_loss(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, selected: Tensor, *, cov_kl_coef: float = 1.0
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, selected: Tensor, *, cov_penalty: float = 1.0
 ) -> Tensor:
-    """[M]: −r·A, plus cov_kl_coef·abs(log-ratio) on the selected tokens. Nothing is clipped."""
+    """[M]: −r·A, plus cov_penalty·abs(log-ratio) on the selected tokens. Nothing is clipped."""
     drift = (at_least_float32(logprobs) - at_least_float32(old_logprobs)).abs()
-    held = torch.where(require_bool("selected", selected), cov_kl_coef * drift, 0.0)
+    held = torch.where(require_bool("selected", selected), cov_penalty * drift, 0.0)
     return held - importance_ratio(logprobs, old_logprobs) * advantages
