@@ -1,7 +1,7 @@
 # Needs Python 3.11 or newer and make. The first target that runs creates .venv and installs what it needs.
 #
 # On Linux, PyPI's torch brings gigabytes of CUDA libraries. Without a GPU, take the CPU build instead:
-#     make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+#     make demo TORCH_INDEX=<the CPU index that pytorch.org names>
 PYTHON ?= python3
 TORCH_INDEX ?=
 VENV := .venv
