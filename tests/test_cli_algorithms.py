@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,10 @@ def test_showing_algorithms_loads_no_torch():
     code += "; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_has_a_page_that_shows_its_objective(preset):
+    page = (Path(__file__).parents[1] / "docs" / "algorithms" / f"{preset}.md").read_text(encoding="utf-8")
+    if preset != "grpo":  # whose page derives the formula at length
+        assert "\n".join(objective(AlgorithmSettings(preset=preset))) in page
