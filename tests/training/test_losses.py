@@ -7,6 +7,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from rollick.algorithms.corrections import within
+from rollick.algorithms.ratios import importance_ratio
 from rollick.config.algorithm import AlgorithmSettings
 from rollick.data.batch import Batch
 from rollick.training.base import TokenOutputs, Totals
@@ -44,6 +46,50 @@ def test_the_policy_loss_of_the_toy_batch(mode, expected):
     output, _ = run(PolicyLoss(aggregation=mode, max_length=4))
     close(output.loss, expected)
     close(logged(output)["loss/policy"], expected)
+
+
+COMPOSED = [
+    ({"preset": "grpo"}, 1.0, 0.736810),
+    ({"preset": "grpo", "dual_clip": 3.0}, 1.0, 0.625260),
+    ({"preset": "grpo", "loss_aggregation": "sequence_mean_token_mean"}, 1.0, 0.289503),
+    ({"preset": "grpo", "kl_coef": 0.001}, 1.0, 0.736927),
+    ({"preset": "dr_grpo"}, 1.0, 0.552607),
+    ({"preset": "dapo"}, 1.0, 0.723477),
+    ({"preset": "gspo"}, 1.0, 0.149888),
+    ({"preset": "gspo", "clip_low": 0.2, "clip_high": 0.2}, 1.0, 0.103001),
+    ({"preset": "gspo", "clip_low": 0.2, "clip_high": 0.2, "loss_aggregation": "token_mean"}, 1.0, 0.502060),
+    ({"preset": "cispo"}, 1.0, -0.149793),
+    ({"preset": "cispo", "weight_low": 0.9, "weight_high": 1.1}, 1.0, -0.204671),
+    ({"preset": "cispo", "weight_high": 5.0}, 1.0, -0.224261),
+    ({"preset": "gmpo"}, 1.0, 0.103001),
+    ({"preset": "gmpo", "log_clip_low": 0.2, "log_clip_high": 0.2}, 1.0, 0.140910),
+    ({"preset": "sapo"}, 1.0, 0.081775),
+    ({"preset": "sapo", "loss_aggregation": "token_mean"}, 1.0, 0.813242),
+    ({"preset": "decoupled_ppo"}, 1.0, 0.779106),
+    ({"preset": "kimi"}, 0.5, -0.304128),
+    ({"policy_loss": "kimi_token"}, 0.5, -0.095159),
+    ({"preset": "opmd"}, 0.5, -0.055417),
+]
+
+
+@pytest.mark.parametrize(("settings", "scale", "expected"), COMPOSED)
+def test_composed_losses_of_the_toy_batch_are_the_papers_numbers(settings, scale, expected):
+    """Settings of a job as a user writes them, on advantages of ±scale."""
+    loss = PolicyLoss.from_settings(AlgorithmSettings(**settings), temperature=1.0, max_new_tokens=4)
+    batch = toy_batch()
+    batch.tokens["advantages"] = scale * ADVANTAGES
+    close(run(loss, batch)[0].loss, expected)
+
+
+def test_corrections_weigh_and_mask_and_keep_the_denominators():
+    """Spec 11: TIS at 1.2, MIS in [.8, 1.2] with and without the weight; six tokens count in each."""
+    weights = importance_ratio(OLD, INF)
+    keep = within(weights, 0.8, 1.2)
+    close(run(PolicyLoss(), toy_batch(correction_weights=weights.clamp(max=1.2)))[0].loss, 0.740196)
+    close(run(PolicyLoss(), toy_batch(correction_keep=keep))[0].loss, 0.603477)
+    both, _ = run(PolicyLoss(), toy_batch(correction_keep=keep, correction_weights=weights))
+    close(both.loss, 0.580196)
+    close(logged(both)["correction/kept"], 5 / 6)
 
 
 def test_the_metrics_of_the_toy_batch():
