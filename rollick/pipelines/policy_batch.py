@@ -114,7 +114,9 @@ class PolicyBatches:
         advantages = self._advantages(token_rewards, answers, rows.episodes)
         _put(rows.batch, "advantages", advantages.float())
         if self.state.steers_kl and algorithm.kl_placement == "loss":
-            _put(rows.batch, "kl_coef", self._kl_coefs(answers).float())
+            coefs = self._kl_coefs(answers)
+            metrics["kl/coef"] = float(coefs.mean())
+            _put(rows.batch, "kl_coef", coefs.float())
         if algorithm.kl_coef and "old_logprobs" in live:
             self._observe_kl(answers, live)
         means = segment_mean(advantages, answers.rows, len(rewards))

@@ -172,6 +172,7 @@ def test_an_adaptive_controller_moves_per_domain_and_goes_on_after_a_restart():
     learning = batches.make(step_rows())
     coef = learning.batch.tokens["kl_coef"][learning.batch.tokens["loss_mask"]]
     close(coef, torch.full_like(coef, 0.2).double(), atol=1e-6)
+    assert learning.metrics["kl/coef"] == pytest.approx(0.2)
     close(batches.state.kl_coef("sums"), 0.2 * (1 + 0.2 * 8 / 40))
     restored = AlgorithmState(algorithm)
     restored.restore(batches.state.state())
