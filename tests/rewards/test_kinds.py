@@ -31,6 +31,8 @@ CASES = {
         "```python\nprint(int(input()) + 10)\n```",
         "```python\nprint(18)\n```",
     ),
+    "tool_call": ({}, {"name": "f"}, '<tool_call>{"name": "f"}</tool_call>', '<tool_call>{"name": "g"}</tool_call>'),
+    "boxes": ({}, [1, 1, 4, 4], "[1, 1, 4, 4]", "[1, 1, 2, 2]"),
     "overlong": ({"max_length": 4, "buffer": 2}, None, "is seventeen", "is one and seven and nine"),
     "repetition": ({"ngram": 1}, None, "all different", "same same"),
 }
