@@ -1,5 +1,6 @@
 import sys
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_local_runtime_meets_the_contract(check, runtime: LocalRuntime) -> None:
 
 
 class Closing:
-    log: list[str] = []
+    log: ClassVar[list[str]] = []
 
     def __init__(self, rank: int, world_size: int, fails_at: int = -1):
         if rank == fails_at:
