@@ -158,7 +158,11 @@ def _episode(rows: Rows, index: int, rewards: RewardsByDomain, tokenizer: PreTra
     try:
         answer = answer_of(row)
     except KeyError:
-        raise rows.missing_column(index, "answer", "response") from None
+        there = ", ".join(row) or "none"
+        raise DataError(
+            f"{rows.where(index)}: no column 'answer' or 'response' (columns of this row: {there}); "
+            "rename the one that holds the answer"
+        ) from None
     except TypeError as error:
         raise DataError(f"{rows.where(index)}: {error}") from None
     prompt = row.get("messages") or row.get("prompt") or ""
