@@ -1,3 +1,4 @@
+import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +10,13 @@ from rollick.rewards.math import Options
 from tests.rewards.episodes import episode
 from tests.rewards.math_pairs import DIFFERENT, EQUAL
 from tests.rewards.test_grading import collect
+
+PIECES = (
+    *(r"\frac{", r"\sqrt{", r"\boxed{", r"\text{", r"\begin{pmatrix}", r"\end{pmatrix}", r"\left(", r"\right]"),
+    *(r"\cup", r"\infty", r"\pm", r"\int_0^1", r"\sum_{k=1}^{9}", r"\sin", r"\log", r"\%", r"^\circ", r"\\", "&"),
+    *("1", "-2", "3.5", "1,000", "10^{9}", "x", "y", "e", "i", "+", "-", "*", "/", "^", "_", "=", "<", "!", "|", ","),
+    *("{", "}", "(", ")", "[", "]", "$", " ", "and", "\n", "é", "²", "½", "\0"),
+)
 
 
 def value(response, truth, **options):
@@ -142,6 +150,20 @@ def test_hung_comparisons_end_in_time_and_the_pool_stays_whole(grader):
     assert time.monotonic() - start < len(hostile) / 2 * 1.0 + 2
     for episode_id, verdicts in done.items():
         assert verdicts["math"].value == float(episode_id.startswith("normal"))
+
+
+def test_whatever_an_answer_is_made_of_it_gets_a_score_in_time(grader):
+    """Pieces of formulas in any order: no exception, no failed grader, and nothing that is paid by accident."""
+    draw = random.Random(0)
+    truths = ("987654321", r"\frac{x^2+1}{987}", r"\{1, 987\}", "(987, 988]", r"x = 987\pi")
+    cases = [("".join(draw.choices(PIECES, k=draw.randint(1, 12))), truth) for _ in range(120) for truth in truths]
+    start = time.monotonic()
+    for i, (answer, truth) in enumerate(cases):
+        grader.submit(episode(rf"So it is \boxed{{{answer}}}." if i % 2 else answer, truth, id=str(i)))
+    done = collect(grader, len(cases), seconds=60)
+    assert time.monotonic() - start < 45
+    verdicts = [done[str(i)]["math"] for i in range(len(cases))]
+    assert [(case, v) for case, v in zip(cases, verdicts) if not isinstance(v, Score) or v.value] == []
 
 
 def test_a_timeout_is_wrong_and_shows_in_the_parts():
