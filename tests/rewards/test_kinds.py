@@ -4,10 +4,12 @@ import ast
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rollick.rewards
 from rollick.config.base import load_plugin, plugin_kinds
-from rollick.rewards.base import Score
+from rollick.rewards.base import Score, checked
 from rollick.rewards.grading import Grader, combine
 from tests.rewards.episodes import episode
 from tests.rewards.test_grading import collect
@@ -65,6 +67,50 @@ def test_a_right_answer_is_paid_and_a_wrong_one_is_not(kind):
     assert all(isinstance(verdict, Score) for verdict in paid.values()), paid
     assert paid["right"].value == 2.0 * best and paid["right"].parts[reward.label] == best
     assert paid["wrong"].value < paid["right"].value
+
+
+PIECES = (
+    *(
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "</tool_call>",
+        "<answer>",
+        "</answer>",
+        "```json\n",
+        "```",
+        "####",
+        "\\boxed{",
+    ),
+    *("{", "}", "[", "]", "(", ")", '"', ",", ":", ".", "-", "+", "/", "%", "$", "\n", "\\", "^", "*", "|"),
+    *(
+        "answer is",
+        "C",
+        "option",
+        "name",
+        "NaN",
+        "null",
+        "1",
+        "17",
+        "1e9",
+        "e999999999",
+        "½",
+        "é",
+        "\0",
+        "\ud800",
+        "the ",
+    ),
+)
+
+
+@pytest.mark.parametrize("kind", sorted(CASES.keys() - {"math", "code", "function", "reasoning_gym"}))
+@given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join) | st.text(max_size=200))
+def test_whatever_an_answer_holds_it_gets_a_finite_score(kind, text):
+    """Mathematics and programs are graded in processes of their own and tested there."""
+    options, truth, _, _ = CASES[kind]
+    reward = load_plugin("rewards", kind).model_validate({"kind": kind, **options})
+    verdict = checked(reward.build().score(episode(text, truth)), kind)
+    assert isinstance(verdict, Score), verdict
 
 
 def test_no_reward_hands_text_to_the_interpreter():
