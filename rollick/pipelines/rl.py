@@ -178,11 +178,11 @@ class RlPipeline:
         self.rollouts.consumed(session.step)
         if job.logging.sample_groups and step % job.logging.sample_every == 0:
             session.run.write_samples(step, sample_records(groups, advantages), job.logging.sample_groups)
-        session.metrics.add(self._clock.metrics())
         session.metrics.add(self.grader.new_stats())
         last = step == job.steps
         if job.evaluation and (last or (job.evaluation.every and step % job.evaluation.every == 0)):
             self._evaluate(completed=step)
+        session.metrics.add(self._clock.metrics())
         session.end_step()
         if last or session.due(job.checkpoint.every):
             session.save(self.trainer.save, self._meta())
