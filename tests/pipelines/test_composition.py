@@ -216,6 +216,16 @@ def test_masks_and_weights_are_made_for_the_whole_step():
     assert gap.square().mean() < 0.01 and 0 < int(keep.sum()) < int(mask.sum())
 
 
+@pytest.mark.parametrize("preset", preset_names())
+def test_rejected_tokens_keep_their_reward(preset):
+    """Failure case 46: the outcome belongs to the answer, so a mask on tokens moves no advantage of any estimator."""
+    rejecting = {"correction_mask": "token", "correction_range": (0.999, 1.001)}
+    whole, masked = (learn(AlgorithmSettings(preset=preset, **options)) for options in ({}, rejecting))
+    assert not masked.batch.tokens["correction_keep"][masked.batch.tokens["loss_mask"]].all()
+    assert masked.advantages == whole.advantages
+    close(masked.batch.tokens["advantages"], whole.batch.tokens["advantages"])
+
+
 def test_gdpo_reads_each_reward_alone_with_its_weight():
     one = learn(AlgorithmSettings(advantage="gdpo"))
     assert one.advantages != learn(AlgorithmSettings()).advantages
