@@ -8,6 +8,7 @@ import torch
 from rollick.data.batch import Batch
 from rollick.errors import ConfigError, NumericsError
 from rollick.training.base import LossOutput
+from rollick.training.policy_loss import PolicyLoss
 from tests.models.tiny import FAMILIES, tiny_model_folder
 from tests.training.contract import CHECKS, naive_scores
 from tests.training.rows import (
@@ -156,6 +157,17 @@ def test_tokens_behind_the_last_live_one_leave_the_gradient(folders, packing):
     ours, second = gradients(folders(), Batch.from_samples([long, other]), MeanLoss(), packing=packing)
     assert first["tokens"] == second["tokens"] == 13
     assert_same_gradients(ours, expected, 1e-9)
+
+
+def test_tokens_that_the_policy_did_not_sample_are_no_mismatch(folders):
+    """Case 147: equal log-probs where the policy acted, any where a tool spoke."""
+    batch, one = ragged_batch(), backend(folders(), "float64")
+    batch.tokens["behaviour_logprobs"] = one.logprobs(batch, 1.0)[0].double()
+    batch.tokens["behaviour_logprobs"][~batch.tokens["loss_mask"]] = -99.0
+    batch.tokens["advantages"] = torch.ones(batch.num_tokens)
+    metrics = one.update(batch, PolicyLoss()).metrics
+    assert metrics["mismatch/kl"] == pytest.approx(0, abs=1e-6)
+    assert metrics["mismatch/prob_diff"] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("family", ["qwen3_5", "qwen3_moe"])
