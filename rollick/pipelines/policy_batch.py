@@ -26,6 +26,7 @@ from rollick.algorithms.corrections import (
 )
 from rollick.algorithms.kl import kl_estimate, penalised_rewards
 from rollick.algorithms.kl_control import sequence_kl
+from rollick.algorithms.mismatch import mismatch_metrics
 from rollick.algorithms.normalization import clip_magnitude, whiten
 from rollick.algorithms.policy_losses import token_covariance
 from rollick.algorithms.segments import segment_mean, segment_sum
@@ -60,6 +61,14 @@ class PolicyBatch:
     batch: Batch | None
     advantages: dict[str, float]
     metrics: dict[str, float] = field(default_factory=dict)
+
+
+def _whole_batch_mismatch(answers: Answers, live: Any) -> dict[str, float]:
+    """What cannot be added up over micro-batches; known where the old policy was scored before the update."""
+    if "old_logprobs" not in live:
+        return {}
+    found = mismatch_metrics(live["behaviour_logprobs"], live["old_logprobs"], answers.rows, len(answers.domains))
+    return {f"mismatch/{name}": found[name] for name in ("effective_sample_size", "prob_diff_max", "prob_correlation")}
 
 
 def scored_rows(groups: Sequence[Group]) -> ScoredRows:
@@ -111,6 +120,7 @@ class PolicyBatches:
         answers = _answers(rows, live)
         rewards = shape_rewards(answers, algorithm, self.state, self._max_new_tokens)
         token_rewards, metrics = self._token_rewards(rewards, answers, live)
+        metrics |= _whole_batch_mismatch(answers, live)
         advantages = self._advantages(token_rewards, answers, rows.episodes)
         _put(rows.batch, "advantages", advantages.float())
         if self.state.steers_kl and algorithm.kl_placement == "loss":

@@ -139,7 +139,11 @@ def test_every_combination_of_options_runs(job, algorithm):
     if "kl_coef" in algorithm:
         assert rows[0]["kl/reference"] == pytest.approx(0, abs=1e-6), "the policy starts at its reference"
         assert rows[1]["kl/reference"] != 0
+    assert ("mismatch/effective_sample_size" in rows[0]) == ("epochs_per_batch" in algorithm)
     if "epochs_per_batch" in algorithm:
+        assert rows[0]["mismatch/effective_sample_size"] == pytest.approx(1, abs=1e-5)
+        assert rows[0]["mismatch/prob_correlation"] == pytest.approx(1, abs=1e-5)
+        assert 0 <= rows[0]["mismatch/prob_diff_max"] < 1e-4
         assert rows[0]["policy/ratio"] != 1.0, "the second epoch is off-policy"
 
 
